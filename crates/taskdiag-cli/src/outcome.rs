@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::process::geteuid;
 use rustix::thread::{capabilities, CapabilitySet};
@@ -39,6 +39,11 @@ impl Outcome {
             Outcome::Partial => Outcome::Partial,
         }
     }
+}
+
+/// Locks what threads share. It stays usable after a thread has panicked.
+pub fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Why a command could not run.

@@ -15,6 +15,7 @@ use super::state::Shared;
 use super::tracker::Exit;
 use crate::events::cgroups::{Cgroup, Cgroups};
 use crate::events::listener::Listener;
+use crate::outcome::lock;
 
 /// How long events are batched before they are counted.
 const GATHER: Duration = Duration::from_millis(100);
@@ -103,7 +104,7 @@ fn of_user(user: Option<&str>) -> String {
 
 impl Listener for Ended {
     fn opened(&mut self, _: EventSource) {
-        self.shared.lock().events = Some(Ok(()));
+        lock(&self.shared).events = Some(Ok(()));
     }
 
     fn read(&mut self, events: &mut Events) -> taskdiag::Result<()> {
@@ -113,7 +114,7 @@ impl Listener for Ended {
                 ends.extend(self.end(&event));
             }
         }
-        let mut state = self.shared.lock();
+        let mut state = lock(&self.shared);
         state.lost = events.lost().count;
         for mut end in ends {
             let user = end.euid.map(|euid| state.user(euid));
@@ -136,7 +137,7 @@ impl Listener for Ended {
     }
 
     fn failed(&mut self, reason: String) {
-        self.shared.lock().events = Some(Err(reason));
+        lock(&self.shared).events = Some(Err(reason));
     }
 }
 

@@ -46,7 +46,7 @@ use listen::{Address, Listener};
 use pagecache::Directories;
 use sampler::{Plan, PssBudget, Sampler, Worker};
 use server::Server;
-use state::Shared;
+use state::{Shared, State};
 use totals::{Grouping, Limits};
 use tracker::Tracker;
 
@@ -217,7 +217,10 @@ pub fn run(mut args: Args) -> Result<Outcome, Failure> {
     if handle.lacks_hidden(&Query::processes()) {
         say_hidden();
     }
-    let shared = Arc::new(Shared::new(args.tracker()));
+    let shared = Arc::new(Shared::new(State {
+        tracker: args.tracker(),
+        ..State::default()
+    }));
     let ended = Ended::new(shared.clone(), rules, args.by.clone(), plan.boot);
     let directories = Directories::begin(args.cache.clone(), args.cache_every).map_err(no_thread)?;
     let of_ended = handle.events_with_network(ended::options())?;

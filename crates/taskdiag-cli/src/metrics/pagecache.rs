@@ -5,7 +5,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use super::exposition::Single;
 use super::families::{whole, Kind, Number};
 use super::own::singles;
 use super::template::label;
-use crate::outcome::say;
+use crate::outcome::{lock, say};
 use crate::rhythm::Rhythm;
 
 /// The result of the last walk of a directory.
@@ -69,8 +69,9 @@ impl Directories {
         let source = Source::of_this_host();
         let mut all: [Option<Single>; METRICS] = [const { None }; METRICS];
         for directory in &*self.0 {
-            let known = directory.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let Some(known) = known else { continue };
+            let Some(known) = lock(&directory.known).clone() else {
+                continue;
+            };
             let path = label(std::os::unix::ffi::OsStrExt::as_bytes(directory.path.as_os_str()));
             for (single, mut one) in all.iter_mut().zip(known.metrics(source)) {
                 let series = one.iter_mut().flat_map(|one| &mut one.series);
@@ -126,6 +127,6 @@ fn walk(directory: &Directory) -> taskdiag::Result<()> {
         at: Instant::now(),
         took: began.elapsed(),
     };
-    *directory.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(known);
+    *lock(&directory.known) = Some(known);
     Ok(())
 }

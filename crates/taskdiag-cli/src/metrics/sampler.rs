@@ -22,6 +22,7 @@ use super::pagecache::Directories;
 use super::reading::{self, Missing, Pss};
 use super::state::Shared;
 use super::tracker::{GroupFacts, Reading, ThreadReading};
+use crate::outcome::{lock, say};
 use crate::proc;
 
 /// What to sample.
@@ -93,7 +94,7 @@ impl Sampler {
                 let sample = worker.sample();
                 let failure = sample.as_ref().err().cloned();
                 if let Some(reason) = failure.as_ref().filter(|_| failure != sender.borrow().failure) {
-                    crate::outcome::say(format_args!("a sample failed, the last good one is shown: {reason}"));
+                    say(format_args!("a sample failed, the last good one is shown: {reason}"));
                 }
                 sender.send_modify(|sampled| {
                     sampled.count += 1;
@@ -173,10 +174,10 @@ impl Worker {
         let query = Query::processes().fields(Worker::fields(&self.plan));
         self.handle.query_into(&query, &mut self.processes)?;
         let mut readings = reading::readings(&self.processes, boot_s, &mut missing);
-        let wanted = self.shared.lock().tracker.begin(began_ns, &readings);
+        let wanted = lock(&self.shared).tracker.begin(began_ns, &readings);
         if !wanted.is_empty() {
             let found = self.find_out(&wanted)?;
-            self.shared.lock().tracker.learn(found);
+            lock(&self.shared).tracker.learn(found);
         }
         let threads = self.read_threads(&readings, &mut missing)?;
         self.read_pss(&mut readings, began)?;
@@ -185,7 +186,7 @@ impl Worker {
         self.own.note_sources(&self.processes);
         self.own.gone += self.processes.counters().gone;
         self.own.denied = self.processes.counters().denied;
-        let mut state = self.shared.lock();
+        let mut state = lock(&self.shared);
         state.tracker.update(&readings, &threads);
         let mut groups = Vec::new();
         for (index, grouping) in state.tracker.groupings.iter_mut().enumerate() {
@@ -254,7 +255,7 @@ impl Worker {
             })
         });
         let found: Vec<GroupFacts> = found.collect();
-        let mut state = self.shared.lock();
+        let mut state = lock(&self.shared);
         // Bound the memory: there may be very many users.
         if state.users.len() > 1 << 16 {
             state.users.clear();
@@ -267,7 +268,7 @@ impl Worker {
         if !self.plan.threads {
             return Ok(Vec::new());
         }
-        let pids = self.shared.lock().tracker.with_threads(readings);
+        let pids = lock(&self.shared).tracker.with_threads(readings);
         if pids.is_empty() {
             return Ok(Vec::new());
         }
@@ -280,7 +281,7 @@ impl Worker {
         let Some(budget) = self.plan.pss else { return Ok(()) };
         let since_last = self.last.map(|last| began.duration_since(last));
         let time = budget.time(since_last, self.plan.deadline);
-        let pids = self.shared.lock().tracker.in_groups(readings);
+        let pids = lock(&self.shared).tracker.in_groups(readings);
         let budget = Budget::default().deadline(Some(time)).max_age(reading::PSS_AGE);
         let fields = Field::StartNs | Field::PssBytes | Field::SwapPssBytes | Field::RollupAgeNs;
         let query = Query::these(pids).fields(fields).budget(budget);

@@ -1,7 +1,7 @@
 //! The state shared by the exporter's threads.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use super::tracker::Tracker;
 
@@ -25,20 +25,4 @@ impl State {
 }
 
 /// The state, for use by one thread at a time.
-#[derive(Debug)]
-pub struct Shared(Mutex<State>);
-
-impl Shared {
-    /// Starts with this tracker.
-    pub fn new(tracker: Tracker) -> Shared {
-        Shared(Mutex::new(State {
-            tracker,
-            ..State::default()
-        }))
-    }
-
-    /// Locks the state. It stays usable after a thread has panicked.
-    pub fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+pub type Shared = Mutex<State>;

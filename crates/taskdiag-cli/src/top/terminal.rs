@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic;
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Mutex, Once};
 use std::thread;
 use std::time::Duration;
 
@@ -16,6 +16,8 @@ use rustix::io::Errno;
 use rustix::process::{getpgrp, kill_process_group, Signal};
 use rustix::termios::{tcflush, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp, OptionalActions, QueueSelector, Termios};
 use taskdiag_sys::signals::{let_through, signalfd, SignalsBlocked};
+
+use crate::outcome::lock;
 
 /// The original modes of the terminal while it has others. There is one for the process, so that a
 /// panic can restore them.
@@ -45,7 +47,7 @@ impl Guard {
         let modes = tcgetattr(stdin)?;
         let mut raw = modes.clone();
         raw.make_raw();
-        *saved() = Some(modes);
+        *lock(&SAVED) = Some(modes);
         let guard = Guard(());
         tcsetattr(stdin, OptionalActions::Now, &raw)?;
         Ok(guard)
@@ -56,10 +58,6 @@ impl Drop for Guard {
     fn drop(&mut self) {
         restore();
     }
-}
-
-fn saved() -> std::sync::MutexGuard<'static, Option<Termios>> {
-    SAVED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether the terminal takes output, within this time.
@@ -92,7 +90,7 @@ pub fn write(text: &[u8]) -> io::Result<usize> {
 /// Restores the terminal, if this process holds it. A terminal that is gone can't be restored, and
 /// nobody sees it.
 fn restore() {
-    let Some(modes) = saved().take() else { return };
+    let Some(modes) = lock(&SAVED).take() else { return };
     // In the background, SIGTTOU would stop this process here.
     let _blocked = SignalsBlocked::begin();
     // A picture may have been cut within a sequence. CAN ends the sequence.
@@ -109,17 +107,13 @@ fn restore() {
         let _ = write(&text);
     }
     let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, &modes);
-    if let Some(message) = kept().take() {
+    if let Some(message) = lock(&KEPT).take() {
         eprintln!("{message}");
     }
 }
 
 /// The message of another thread's panic, which is printed once the terminal is restored.
 static KEPT: Mutex<Option<String>> = Mutex::new(None);
-
-fn kept() -> std::sync::MutexGuard<'static, Option<String>> {
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Makes a panic of this thread restore the terminal before its message is printed. A panic of
 /// another one does not end the program, which goes on drawing.
@@ -131,8 +125,8 @@ fn restore_at_panic() {
         panic::set_hook(Box::new(move |info| {
             if thread::current().id() == main {
                 restore();
-            } else if saved().is_some() {
-                *kept() = Some(info.to_string());
+            } else if lock(&SAVED).is_some() {
+                *lock(&KEPT) = Some(info.to_string());
                 return;
             }
             before(info);
