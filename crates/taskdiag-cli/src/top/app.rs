@@ -15,10 +15,10 @@ use super::input::{Code, Decoder, READ_BYTES};
 use super::keys::Action;
 use super::model::Model;
 use super::rows::{Id, Target};
-use super::sampler::{Order, Report, Sampler, Survey};
+use super::sampler::{Order, Report, Sampler};
 use super::screen::Screen;
 use super::settings;
-use super::source::{RecordingPosition, Sample, Tag};
+use super::source::{RecordingPosition, Sample, Samples, Tag};
 use super::spec::Spec;
 use super::terminal::{is_in_background, suspend, wait, Guard, Notice, Signals};
 use super::view::{self, one_line, Effect, Table as _, View};
@@ -306,7 +306,7 @@ impl<'a> App<'a> {
     /// Takes a report of the sampler.
     fn take(&mut self, report: Report) {
         match report {
-            Report::Survey(survey) => self.survey(*survey),
+            Report::Survey(tag, samples) => self.survey(tag, *samples),
             Report::Look(look) => {
                 let before = self.model.look(*look);
                 self.start.sampler.order(Order::Reuse(Box::new(before)));
@@ -324,8 +324,7 @@ impl<'a> App<'a> {
         self.is_changed = true;
     }
 
-    fn survey(&mut self, survey: Survey) {
-        let Survey { tag, samples } = survey;
+    fn survey(&mut self, tag: Tag, samples: Samples) {
         self.failure = None;
         self.samples += 1;
         if samples.restarts {

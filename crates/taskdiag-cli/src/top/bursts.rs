@@ -1,14 +1,16 @@
 //! Processes that begin and end between two samples, from events.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use taskdiag::events::{EventSource, Options};
 use taskdiag::{Event, EventKind, Events};
 
 use crate::events::listener::{Listener, Listening};
+use crate::outcome::lock;
 
 /// How many names are kept for an interval. Others are only counted.
 const MAX_NAMES: usize = 256;
@@ -22,17 +24,6 @@ const RING: u32 = 1 << 20;
 /// How long events may gather before they are counted.
 const GATHER: Duration = Duration::from_millis(100);
 
-/// Processes with the same name that ran and ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ended {
-    /// Their name.
-    pub name: Vec<u8>,
-    /// The number of processes.
-    pub count: u64,
-    /// Their processor time, as far as known.
-    pub runtime_ns: u64,
-}
-
 /// What happened in an interval.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
@@ -42,7 +33,7 @@ pub struct Tally {
     pub execs: u64,
     /// Processes that ended.
     pub exits: u64,
-    /// Processes that began and ended, by name.
+    /// Processes that began and ended, by name: their number, and their processor time, as far as known.
     ended: HashMap<Vec<u8>, (u64, u64)>,
     /// How many more there were, with other names.
     pub others: u64,
@@ -102,18 +93,13 @@ impl Tally {
         }
     }
 
-    /// The processes that began and ended, the most frequent names first.
-    pub fn ended(&self) -> Vec<Ended> {
-        let mut ended: Vec<Ended> = self
-            .ended
-            .iter()
-            .map(|(name, &(count, runtime_ns))| Ended {
-                name: name.clone(),
-                count,
-                runtime_ns,
-            })
-            .collect();
-        ended.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.name.cmp(&b.name)));
+    /// The names of processes that began and ended, the most frequent first, each with the number of
+    /// the processes and their processor time in nanoseconds.
+    pub fn ended(&self) -> Vec<(&[u8], u64, u64)> {
+        let ended = self.ended.iter();
+        let ended = ended.map(|(name, &(count, runtime_ns))| (&**name, count, runtime_ns));
+        let mut ended: Vec<(&[u8], u64, u64)> = ended.collect();
+        ended.sort_by_key(|&(name, count, _)| (Reverse(count), name));
         ended
     }
 }
@@ -171,11 +157,6 @@ impl Bursts {
     }
 }
 
-/// If a thread panicked, its tally can still be read.
-fn lock(shared: &Mutex<Shared>) -> std::sync::MutexGuard<'_, Shared> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The thread's side, which stores what it counts.
 struct Counting(Arc<Mutex<Shared>>);
 
@@ -212,15 +193,10 @@ mod tests {
         for name in ["b", "a", "b", "c"] {
             tally.end(name.as_bytes(), 10);
         }
-        let names: Vec<(Vec<u8>, u64, u64)> = tally
-            .ended()
-            .into_iter()
-            .map(|ended| (ended.name, ended.count, ended.runtime_ns))
-            .collect();
         let expected = [("b", 2, 20), ("a", 1, 10), ("c", 1, 10)];
         assert_eq!(
-            names,
-            expected.map(|(name, count, ns)| (name.as_bytes().to_vec(), count, ns))
+            tally.ended(),
+            expected.map(|(name, count, ns)| (name.as_bytes(), count, ns))
         );
         for number in 0..2 * MAX_NAMES {
             tally.end(number.to_string().as_bytes(), 0);
@@ -244,7 +220,7 @@ mod tests {
                 News::Tally(tally, _) => {
                     seen.forks += tally.forks;
                     seen.exits += tally.exits;
-                    if tally.ended().iter().any(|ended| ended.name == b"true") {
+                    if tally.ended().iter().any(|(name, ..)| *name == b"true") {
                         assert!(seen.forks > 0 && seen.exits > 0);
                         return;
                     }

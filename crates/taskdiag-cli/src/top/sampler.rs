@@ -14,17 +14,10 @@ use super::details::{Details, Inquiry};
 use super::source::{Samples, Source, Step, Tag};
 use crate::rhythm::Rhythm;
 
-/// A survey of all tasks, and the values of the header at that time.
-pub struct Survey {
-    /// The order that it answers.
-    pub tag: Tag,
-    /// The samples to show.
-    pub samples: Samples,
-}
-
 /// A report of the thread.
 pub enum Report {
-    Survey(Box<Survey>),
+    /// A survey of all tasks, and the values of the header at that time, for an order.
+    Survey(Tag, Box<Samples>),
     /// A close look at the tasks on the screen.
     Look(Box<Snapshot>),
     Details(Box<Details>),
@@ -263,7 +256,7 @@ impl Worker {
             let memory = self.memory(true);
             if let Some((tag, query)) = &self.survey {
                 let answer = self.source.survey(*tag, query, memory);
-                let survey = |samples| Report::Survey(Box::new(Survey { tag: *tag, samples }));
+                let survey = |samples| Report::Survey(*tag, Box::new(samples));
                 self.send(answer.map(survey))?;
                 self.inspect()?;
             }
@@ -311,7 +304,7 @@ mod tests {
     fn wait_for_survey(sampler: &Sampler) -> Sample {
         loop {
             match sampler.wait() {
-                Report::Survey(mut survey) => return survey.samples.samples.pop().expect("a sample"),
+                Report::Survey(_, mut samples) => return samples.samples.pop().expect("a sample"),
                 Report::Failed(message) => panic!("{message}"),
                 Report::Look(_) | Report::Details(_) => {}
             }

@@ -1,6 +1,6 @@
 //! The lines about the machine.
 
-use super::layout::HeaderLine;
+use super::layout::{HeaderLine, HeaderPart};
 use super::pen::{bar, Pen};
 use super::{Palette, Scene};
 use crate::history;
@@ -17,14 +17,14 @@ pub fn draw(canvas: &mut Canvas, area: Area, number: u16, line: HeaderLine, scen
     let palette = scene.palette;
     match line {
         HeaderLine::Recorded => recorded(&mut pen, scene),
-        HeaderLine::Machine => machine(&mut pen, scene.host, palette),
-        HeaderLine::Tasks => tasks(&mut pen, scene, palette),
+        HeaderLine::Part(HeaderPart::Load) => machine(&mut pen, scene.host, palette),
+        HeaderLine::Part(HeaderPart::Processes) => tasks(&mut pen, scene, palette),
         HeaderLine::Processors { first, columns } => processors(&mut pen, scene, first, columns),
-        HeaderLine::AllProcessors => {
+        HeaderLine::Part(HeaderPart::Processors) => {
             all_processors(&mut pen, scene);
             pen.spot(0, Action::Processors);
         }
-        HeaderLine::Memory => {
+        HeaderLine::Part(HeaderPart::Memory) => {
             let half = pen.room() / 2;
             memory(&mut pen.part(half), scene.host, palette);
             pen.skip(1);
@@ -36,12 +36,12 @@ pub fn draw(canvas: &mut Canvas, area: Area, number: u16, line: HeaderLine, scen
             pen.skip(1);
             memory(&mut pen, scene.host, palette);
         }
-        HeaderLine::Pressure => {
+        HeaderLine::Part(HeaderPart::Pressure) => {
             pressure(&mut pen, scene.host, palette);
             births(&mut pen, scene, palette);
         }
-        HeaderLine::Devices => devices(&mut pen, scene, palette),
-        HeaderLine::Ended => ended(&mut pen, scene.news, palette),
+        HeaderLine::Part(HeaderPart::Devices) => devices(&mut pen, scene, palette),
+        HeaderLine::Part(HeaderPart::Ended) => ended(&mut pen, scene.news, palette),
     }
 }
 
@@ -282,19 +282,19 @@ fn ended(pen: &mut Pen<'_>, news: &News, palette: Palette) {
         pen.put("nothing", palette.dim());
         return;
     }
-    for (index, ended) in ended.iter().enumerate() {
-        let name = match &ended.name[..] {
+    for (index, (name, count, runtime_ns)) in ended.into_iter().enumerate() {
+        let name = match name {
             // A program may have none, and not every source of events tells it.
             [] => "(no name)".to_owned(),
             name => text::escaped(name),
         };
         let separator = if index > 0 { ", " } else { "" };
         pen.put(separator, Style::new()).put(&name, palette.value());
-        if ended.count > 1 {
-            pen.put(&format!(" {}", ended.count), Style::new());
+        if count > 1 {
+            pen.put(&format!(" {count}"), Style::new());
         }
-        if ended.runtime_ns >= 10_000_000 {
-            pen.put(&format!(" ({:.2} s)", ended.runtime_ns as f64 / 1e9), Style::new());
+        if runtime_ns >= 10_000_000 {
+            pen.put(&format!(" ({:.2} s)", runtime_ns as f64 / 1e9), Style::new());
         }
     }
     if tally.others > 0 {

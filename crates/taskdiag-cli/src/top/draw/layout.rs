@@ -5,10 +5,8 @@
 pub enum HeaderLine {
     /// The moment of a recording.
     Recorded,
-    /// Time since boot, load, threads.
-    Machine,
-    /// Tasks by state.
-    Tasks,
+    /// What a part of the header has: of processors, all together.
+    Part(HeaderPart),
     /// Some of the processors: the index of the first, and the number on each line.
     Processors {
         /// The index of the first.
@@ -16,18 +14,8 @@ pub enum HeaderLine {
         /// The number on a line.
         columns: usize,
     },
-    /// All processors together.
-    AllProcessors,
-    /// Memory and swap space.
-    Memory,
     /// All processors together, and memory.
     ProcessorsAndMemory,
-    /// Pressure, and processes that begin and end.
-    Pressure,
-    /// Disks and network interfaces.
-    Devices,
-    /// What ran and ended between two samples.
-    Ended,
 }
 
 taskdiag_core::named_enum! {
@@ -60,13 +48,9 @@ impl HeaderLine {
     fn is_in(self, parts: &[HeaderPart]) -> bool {
         let part = match self {
             HeaderLine::Recorded => return true,
-            HeaderLine::Machine => HeaderPart::Load,
-            HeaderLine::Tasks => HeaderPart::Processes,
-            HeaderLine::Processors { .. } | HeaderLine::AllProcessors => HeaderPart::Processors,
-            HeaderLine::Memory | HeaderLine::ProcessorsAndMemory => HeaderPart::Memory,
-            HeaderLine::Pressure => HeaderPart::Pressure,
-            HeaderLine::Devices => HeaderPart::Devices,
-            HeaderLine::Ended => HeaderPart::Ended,
+            HeaderLine::Part(part) => part,
+            HeaderLine::Processors { .. } => HeaderPart::Processors,
+            HeaderLine::ProcessorsAndMemory => HeaderPart::Memory,
         };
         parts.contains(&part)
     }
@@ -111,10 +95,16 @@ pub fn layout(
     let header: Vec<HeaderLine> = if height >= TALL {
         let mut lines = tall(width, height, processors, each);
         // A recording does not have them.
-        lines.retain(|line| line.is_in(parts) && (*line != HeaderLine::Devices || !is_past && height >= ROOMY));
+        lines.retain(|line| {
+            line.is_in(parts) && (*line != HeaderLine::Part(HeaderPart::Devices) || !is_past && height >= ROOMY)
+        });
         recorded.chain(lines).collect()
     } else {
-        let mut lines = vec![HeaderLine::Tasks, HeaderLine::ProcessorsAndMemory, HeaderLine::Machine];
+        let mut lines = vec![
+            HeaderLine::Part(HeaderPart::Processes),
+            HeaderLine::ProcessorsAndMemory,
+            HeaderLine::Part(HeaderPart::Load),
+        ];
         lines.retain(|line| line.is_in(parts));
         // The table has priority: the header gets at most a third of the lines.
         let most = usize::from(height.saturating_sub(3) / 3);
@@ -135,7 +125,7 @@ pub fn layout(
 }
 
 fn tall(width: u16, height: u16, processors: usize, each: bool) -> Vec<HeaderLine> {
-    let mut lines = vec![HeaderLine::Machine, HeaderLine::Tasks];
+    let mut lines = [HeaderPart::Load, HeaderPart::Processes].map(HeaderLine::Part).to_vec();
     let columns = (usize::from(width) / BAR).max(1);
     let needed = processors.div_ceil(columns);
     if each && processors > 0 && needed <= usize::from(height / 6) {
@@ -146,14 +136,12 @@ fn tall(width: u16, height: u16, processors: usize, each: bool) -> Vec<HeaderLin
             columns,
         }));
     } else {
-        lines.push(HeaderLine::AllProcessors);
+        lines.push(HeaderLine::Part(HeaderPart::Processors));
     }
-    lines.extend([
-        HeaderLine::Memory,
-        HeaderLine::Pressure,
-        HeaderLine::Devices,
-        HeaderLine::Ended,
-    ]);
+    let others = HeaderPart::ALL
+        .into_iter()
+        .skip_while(|part| *part != HeaderPart::Memory);
+    lines.extend(others.map(HeaderLine::Part));
     lines
 }
 
@@ -194,7 +182,7 @@ mod tests {
         assert_eq!(bars(300, 100, 64), [11, 11, 11, 11, 11, 11]);
         assert_eq!(bars(80, 10, 2), [] as [usize; 0]);
         let all = layout((80, 24), 2, &HeaderPart::ALL, false, false).header;
-        assert!(all.contains(&HeaderLine::AllProcessors));
+        assert!(all.contains(&HeaderLine::Part(HeaderPart::Processors)));
         for height in [10, 24] {
             assert_eq!(
                 layout((80, height), 0, &HeaderPart::ALL, true, true).header[0],
