@@ -10,7 +10,7 @@ use crate::outcome::Failure;
 use crate::output::cell::{formatted, Cells};
 use crate::output::document::{counters, Head};
 use crate::output::listing::{CompositeCell, Content, DefaultColumns, Form, Layout, Listing, ListingColumn};
-use crate::output::relation::{columns_of, Absences, Cell, ColumnInfo, Row};
+use crate::output::relation::{columns_of, list_of, Absences, Cell, ColumnInfo, Row};
 use crate::output::table::Align;
 use crate::output::terminal::Style;
 use crate::output::text;
@@ -48,22 +48,10 @@ const COLUMNS: [ListingColumn; 8] = [
 ];
 
 /// The fields for programs without `-o`.
-const FIELDS: [EventField; 14] = [
-    EventField::Event,
-    EventField::TimeNs,
-    EventField::Pid,
-    EventField::Tid,
-    EventField::Ppid,
-    EventField::StartNs,
-    EventField::Uid,
-    EventField::Comm,
-    EventField::Filename,
-    EventField::ExitCode,
-    EventField::TermSignal,
-    EventField::OomKilled,
-    EventField::RuntimeNs,
-    EventField::PeakRssBytes,
-];
+const FIELDS: [EventField; 14] = list_of! {
+    EventField: Event, TimeNs, Pid, Tid, Ppid, StartNs, Uid, Comm, Filename, ExitCode, TermSignal, OomKilled,
+    RuntimeNs, PeakRssBytes,
+};
 
 /// The column of a field that `-o` names.
 fn shown(index: usize) -> ListingColumn {

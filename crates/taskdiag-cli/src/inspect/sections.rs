@@ -4,7 +4,7 @@ use taskdiag::sockets::SocketField;
 use taskdiag::{Field, Fields};
 
 use super::cgroup::CGROUP_USE;
-use crate::output::relation::{columns, columns_of, ColumnInfo};
+use crate::output::relation::{columns, columns_of, list_of, ColumnInfo};
 
 /// What is known about a section before a process is queried.
 #[derive(Clone, Copy, Debug)]
@@ -88,96 +88,46 @@ sections! {
         "The environment that it was started with. With --environ.";
 }
 
-#[rustfmt::skip]
-const PROCESS: &[Field] = &[
-    Field::Pid, Field::Ppid, Field::Comm, Field::Cmdline, Field::State, Field::StartTime, Field::ElapsedNs, Field::Sid,
-    Field::Pgid, Field::Tty, Field::ThreadsCount, Field::TracerPid, Field::Exe, Field::Cwd, Field::Root,
-];
+const PROCESS: &[Field] = &list_of! {
+    Field: Pid, Ppid, Comm, Cmdline, State, StartTime, ElapsedNs, Sid, Pgid, Tty, ThreadsCount, TracerPid, Exe, Cwd,
+    Root,
+};
 
-const PARENT: &[Field] = &[
-    Field::Pid,
-    Field::Comm,
-    Field::User,
-    Field::StartTime,
-    Field::Unit,
-    Field::Cmdline,
-];
+const PARENT: &[Field] = &list_of! { Field: Pid, Comm, User, StartTime, Unit, Cmdline };
 
-#[rustfmt::skip]
-const CREDENTIALS: &[Field] = &[
-    Field::User, Field::Uid, Field::Euid, Field::Suid, Field::Fsuid, Field::Group, Field::Gid, Field::Egid, Field::Sgid,
-    Field::Fsgid, Field::Groups, Field::CapEffective, Field::CapPermitted, Field::CapInheritable, Field::CapBounding,
-    Field::CapAmbient, Field::NoNewPrivs, Field::Seccomp, Field::SeccompFiltersCount, Field::SecurityLabel, Field::Loginuid,
-];
+const CREDENTIALS: &[Field] = &list_of! {
+    Field: User, Uid, Euid, Suid, Fsuid, Group, Gid, Egid, Sgid, Fsgid, Groups, CapEffective, CapPermitted,
+    CapInheritable, CapBounding, CapAmbient, NoNewPrivs, Seccomp, SeccompFiltersCount, SecurityLabel, Loginuid,
+};
 
-#[rustfmt::skip]
-const CGROUP: &[Field] = &[
-    Field::Cgroup, Field::Unit, Field::UserUnit, Field::Slice, Field::ContainerName, Field::ContainerId,
-    Field::ContainerRuntime, Field::PodUid,
-];
+const CGROUP: &[Field] = &list_of! {
+    Field: Cgroup, Unit, UserUnit, Slice, ContainerName, ContainerId, ContainerRuntime, PodUid,
+};
 
-#[rustfmt::skip]
-const SCHEDULING: &[Field] = &[
-    Field::Policy, Field::Priority, Field::Nice, Field::RtPriority, Field::Affinity, Field::Processor, Field::UtimeNs,
-    Field::StimeNs, Field::RunDelayNs, Field::VoluntarySwitches, Field::InvoluntarySwitches,
-];
+const SCHEDULING: &[Field] = &list_of! {
+    Field: Policy, Priority, Nice, RtPriority, Affinity, Processor, UtimeNs, StimeNs, RunDelayNs, VoluntarySwitches,
+    InvoluntarySwitches,
+};
 
-#[rustfmt::skip]
-const MEMORY: &[Field] = &[
-    Field::VsizeBytes, Field::RssBytes, Field::RssAnonBytes, Field::RssFileBytes, Field::RssShmemBytes, Field::PeakRssBytes,
-    Field::SwapBytes, Field::LockedBytes, Field::PageTableBytes, Field::MinFaults, Field::MajFaults, Field::OomScore,
-    Field::OomScoreAdj,
-];
+const MEMORY: &[Field] = &list_of! {
+    Field: VsizeBytes, RssBytes, RssAnonBytes, RssFileBytes, RssShmemBytes, PeakRssBytes, SwapBytes, LockedBytes,
+    PageTableBytes, MinFaults, MajFaults, OomScore, OomScoreAdj,
+};
 
-const ROLLUP: &[Field] = &[
-    Field::PssBytes,
-    Field::UssBytes,
-    Field::PssAnonBytes,
-    Field::PssFileBytes,
-    Field::PssShmemBytes,
-    Field::SwapPssBytes,
-];
+const ROLLUP: &[Field] = &list_of! {
+    Field: PssBytes, UssBytes, PssAnonBytes, PssFileBytes, PssShmemBytes, SwapPssBytes,
+};
 
-const IO: &[Field] = &[
-    Field::ReadBytes,
-    Field::WriteBytes,
-    Field::CancelledWriteBytes,
-    Field::ReadChars,
-    Field::WriteChars,
-    Field::FdCount,
-];
+const IO: &[Field] = &list_of! { Field: ReadBytes, WriteBytes, CancelledWriteBytes, ReadChars, WriteChars, FdCount };
 
-const NETWORK: &[Field] = &[
-    Field::NetSentBytes,
-    Field::NetReceivedBytes,
-    Field::NetTcpSentBytes,
-    Field::NetTcpReceivedBytes,
-    Field::NetUdpSentBytes,
-    Field::NetUdpReceivedBytes,
-    Field::LoopbackSentBytes,
-    Field::LoopbackReceivedBytes,
-    Field::UnixSentBytes,
-    Field::UnixReceivedBytes,
-    Field::NetSinceNs,
-];
+const NETWORK: &[Field] = &list_of! {
+    Field: NetSentBytes, NetReceivedBytes, NetTcpSentBytes, NetTcpReceivedBytes, NetUdpSentBytes, NetUdpReceivedBytes,
+    LoopbackSentBytes, LoopbackReceivedBytes, UnixSentBytes, UnixReceivedBytes, NetSinceNs,
+};
 
-const THREAD: &[Field] = &[
-    Field::Tid,
-    Field::State,
-    Field::Wchan,
-    Field::Processor,
-    Field::UtimeNs,
-    Field::StimeNs,
-    Field::Comm,
-];
+const THREAD: &[Field] = &list_of! { Field: Tid, State, Wchan, Processor, UtimeNs, StimeNs, Comm };
 
-const SIGNALS: &[Field] = &[
-    Field::SigPending,
-    Field::SigSharedPending,
-    Field::SigBlocked,
-    Field::SigIgnored,
-    Field::SigCaught,
-];
+const SIGNALS: &[Field] = &list_of! { Field: SigPending, SigSharedPending, SigBlocked, SigIgnored, SigCaught };
 
 /// The namespaces, each with its name.
 pub const NAMESPACES: [(&str, Field); 9] = [
@@ -254,26 +204,10 @@ const ENVIRON: [ColumnInfo; 2] = columns! {
 };
 
 /// The fields shown for sockets.
-pub const SOCKET_FIELDS: [SocketField; 18] = [
-    SocketField::Family,
-    SocketField::Type,
-    SocketField::Protocol,
-    SocketField::State,
-    SocketField::RecvQueueBytes,
-    SocketField::SendQueueBytes,
-    SocketField::AckedBytes,
-    SocketField::ReceivedBytes,
-    SocketField::LocalAddr,
-    SocketField::LocalPort,
-    SocketField::RemoteAddr,
-    SocketField::RemotePort,
-    SocketField::Ipv6Only,
-    SocketField::Path,
-    SocketField::Inode,
-    SocketField::Netns,
-    SocketField::Owners,
-    SocketField::Peers,
-];
+pub const SOCKET_FIELDS: [SocketField; 18] = list_of! {
+    SocketField: Family, Type, Protocol, State, RecvQueueBytes, SendQueueBytes, AckedBytes, ReceivedBytes, LocalAddr,
+    LocalPort, RemoteAddr, RemotePort, Ipv6Only, Path, Inode, Netns, Owners, Peers,
+};
 
 const SOCKET: [ColumnInfo; SOCKET_FIELDS.len()] = columns_of!(SOCKET_FIELDS);
 
@@ -300,13 +234,7 @@ pub fn fields_of_process() -> Fields {
     });
     let namespaces = NAMESPACES.iter().map(|(_, field)| *field);
     // The values that limits are compared with, and those that identify the process.
-    let others = [
-        Field::StartNs,
-        Field::Limits,
-        Field::DataBytes,
-        Field::StackBytes,
-        Field::SigQueuedCount,
-    ];
+    let others = list_of! { Field: StartNs, Limits, DataBytes, StackBytes, SigQueuedCount };
     shown.flatten().chain(namespaces).chain(others).collect()
 }
 

@@ -6,18 +6,13 @@ use taskdiag::{Absent, Field, Known, Task, Value};
 
 use crate::grouping::{self, sum_columns, Name, SumLayout};
 use crate::output::listing::Form;
-use crate::output::relation::ColumnInfo;
+use crate::output::relation::{list_of, ColumnInfo};
 
 /// The fields that are added up. All come from the same walk of a process's page tables, so they
 /// are consistent. The kernel's counters (`rss_bytes`, `swap_bytes`) would be from another moment.
-pub const FIELDS: [Field; 6] = [
-    Field::RollupSwapBytes,
-    Field::UssBytes,
-    Field::PssBytes,
-    Field::RollupRssBytes,
-    Field::PrivateHugetlbBytes,
-    Field::SharedHugetlbBytes,
-];
+pub const FIELDS: [Field; 6] = list_of! {
+    Field: RollupSwapBytes, UssBytes, PssBytes, RollupRssBytes, PrivateHugetlbBytes, SharedHugetlbBytes,
+};
 
 /// How many of [`FIELDS`] are before those about hugetlbfs.
 pub const SIZES: usize = FIELDS.len() - 2;

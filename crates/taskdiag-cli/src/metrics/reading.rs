@@ -10,7 +10,7 @@ use taskdiag_sys::host::now_ns;
 use super::template::label;
 use super::totals::{state_index, Counter, Counts, Gauges};
 use super::tracker::{Reading, ThreadReading};
-use crate::output::relation::REASONS;
+use crate::output::relation::{list_of, REASONS};
 
 /// The counters of processes and threads, and their fields.
 const COUNTERS: [(Counter, Field); 8] = [
@@ -35,18 +35,9 @@ const NETWORK: [(Counter, Field); 6] = [
 ];
 
 /// The other fields of processes.
-const OF_PROCESSES: [Field; 10] = [
-    Field::Ppid,
-    Field::State,
-    Field::StartNs,
-    Field::ThreadsCount,
-    Field::Euid,
-    Field::VsizeBytes,
-    Field::RssBytes,
-    Field::SwapBytes,
-    Field::FdCount,
-    Field::Limits,
-];
+const OF_PROCESSES: [Field; 10] = list_of! {
+    Field: Ppid, State, StartNs, ThreadsCount, Euid, VsizeBytes, RssBytes, SwapBytes, FdCount, Limits,
+};
 
 /// The fields to query for processes. `in_cgroup`: include what groups by cgroup need.
 pub fn of_processes(in_cgroup: bool, wchan: bool, network: bool) -> Fields {

@@ -6,6 +6,14 @@ use taskdiag::{Absent, Event, EventField, Field, Group, Kind, Task, Value};
 
 use super::names::NameKind;
 
+/// Fields, or others of an enumeration, by their names alone.
+macro_rules! list_of {
+    ($all:ident: $($name:ident),* $(,)?) => {
+        [$($all::$name),*]
+    };
+}
+pub(crate) use list_of;
+
 /// What is known about a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ColumnInfo {
@@ -140,15 +148,9 @@ pub struct Absences {
 
 /// The reasons that are reported. The others are normal: kernel threads have no memory, and tasks
 /// end.
-pub const REASONS: [Absent; 7] = [
-    Absent::Denied,
-    Absent::Unsupported,
-    Absent::Truncated,
-    Absent::OverBudget,
-    Absent::NoAnswer,
-    Absent::NoThread,
-    Absent::NotCounted,
-];
+pub const REASONS: [Absent; 7] = list_of! {
+    Absent: Denied, Unsupported, Truncated, OverBudget, NoAnswer, NoThread, NotCounted,
+};
 
 impl Absences {
     /// The value in a column. Counts a missing value.

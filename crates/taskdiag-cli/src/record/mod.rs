@@ -29,6 +29,7 @@ use crate::events::Stop;
 use crate::listing::lacking_thread;
 use crate::outcome::{hidden, say, Failure, Outcome, WhoMay};
 use crate::output::document::boot_id;
+use crate::output::relation::list_of;
 use crate::quantity;
 use crate::rhythm::next_due;
 use crate::selection;
@@ -86,26 +87,10 @@ pub struct Args {
 
 /// The groups that are recorded without `-o`: all but those that are read from separate files for
 /// each task, that are of no use later, or that hold secrets.
-const GROUPS: [Group; 18] = [
-    Group::Base,
-    Group::Tty,
-    Group::Cred,
-    Group::Groups,
-    Group::Cpu,
-    Group::Faults,
-    Group::Mem,
-    Group::Args,
-    Group::Oom,
-    Group::Namespaces,
-    Group::Cgroup,
-    Group::Io,
-    Group::Net,
-    Group::Signals,
-    Group::Limits,
-    Group::Paths,
-    Group::Fds,
-    Group::Audit,
-];
+const GROUPS: [Group; 18] = list_of! {
+    Group: Base, Tty, Cred, Groups, Cpu, Faults, Mem, Args, Oom, Namespaces, Cgroup, Io, Net, Signals, Limits, Paths,
+    Fds, Audit,
+};
 
 fn keep(text: &str) -> Result<Keep, String> {
     let is_time = text.ends_with(['s', 'm', 'h', 'd']);
@@ -171,14 +156,7 @@ fn query(args: &Args) -> Result<Query, Failure> {
 
 /// The groups whose values can change while a process does not run, because of other processes or
 /// the kernel: its parent ends, memory is reclaimed, signals arrive, it is moved to another cgroup.
-const CHANGED_BY_OTHERS: [Group; 6] = [
-    Group::Base,
-    Group::Tty,
-    Group::Mem,
-    Group::Oom,
-    Group::Cgroup,
-    Group::Signals,
-];
+const CHANGED_BY_OTHERS: [Group; 6] = list_of! { Group: Base, Tty, Mem, Oom, Cgroup, Signals };
 
 /// The queries for a light sample: everything about the processes that ran, and for all processes
 /// the values that can change without running.

@@ -5,6 +5,8 @@ use std::collections::HashSet;
 use taskdiag::{Absent, Field, Fields, Handle, Query, Snapshot, Task};
 use taskdiag_history::figures::{self, Figure, Figures, Part};
 
+use crate::output::relation::list_of;
+
 /// The names found so far.
 #[derive(Debug, Default)]
 pub struct Names {
@@ -104,14 +106,7 @@ impl Names {
 pub const NEEDED: [Field; 4] = [Field::Euid, Field::Egid, Field::TtyNr, Field::Cgroup];
 
 /// The names that are looked up.
-const NAMES: [Field; 6] = [
-    Field::User,
-    Field::Group,
-    Field::Tty,
-    Field::ContainerId,
-    Field::ContainerName,
-    Field::ContainerRuntime,
-];
+const NAMES: [Field; 6] = list_of! { Field: User, Group, Tty, ContainerId, ContainerName, ContainerRuntime };
 
 #[cfg(test)]
 mod tests {

@@ -8,7 +8,7 @@ use super::reading::used_ns;
 use crate::grouping::{self, GroupingChoice, Name};
 use crate::host::MemInfo;
 use crate::mem::{Account, SystemTally, SYSTEM_FIELDS};
-use crate::output::relation::Absences;
+use crate::output::relation::{list_of, Absences};
 
 taskdiag_core::named_enum! {
     /// How the memory of a process is measured.
@@ -104,16 +104,7 @@ pub struct Present {
 
 /// The fields to ask for.
 pub fn fields() -> Fields {
-    let others = [
-        Field::Pid,
-        Field::Comm,
-        Field::User,
-        Field::Euid,
-        Field::RssBytes,
-        Field::PssBytes,
-        Field::UtimeNs,
-        Field::StimeNs,
-    ];
+    let others = list_of! { Field: Pid, Comm, User, Euid, RssBytes, PssBytes, UtimeNs, StimeNs };
     naming() | others.into_iter().chain(SYSTEM_FIELDS).collect::<Fields>()
 }
 

@@ -18,7 +18,7 @@ use crate::history::RangeOptions;
 use crate::listing::{Answers, Format, Options};
 use crate::outcome::{self, say, Failure, Outcome};
 use crate::output::listing::ListingColumn;
-use crate::output::relation::{Cell, ColumnInfo, Row};
+use crate::output::relation::{list_of, Cell, ColumnInfo, Row};
 use crate::output::tasks::{self, shown_as};
 use crate::output::{document, owned};
 use crate::ps;
@@ -232,26 +232,10 @@ fn usual(threads: bool) -> Vec<ListingColumn> {
 }
 
 /// The fields for programs without `-o`.
-const USUAL_FIELDS: [Field; 9] = [
-    Field::Pid,
-    Field::Tid,
-    Field::StartNs,
-    Field::Euid,
-    Field::State,
-    Field::RssBytes,
-    Field::UtimeNs,
-    Field::StimeNs,
-    Field::Comm,
-];
+const USUAL_FIELDS: [Field; 9] = list_of! { Field: Pid, Tid, StartNs, Euid, State, RssBytes, UtimeNs, StimeNs, Comm };
 
 /// The rates for programs without `-o`.
-const USUAL_RATES: [Rate; 5] = [
-    Rate::Cpu,
-    Rate::MinFaults,
-    Rate::MajFaults,
-    Rate::ReadBytes,
-    Rate::WriteBytes,
-];
+const USUAL_RATES: [Rate; 5] = list_of! { Rate: Cpu, MinFaults, MajFaults, ReadBytes, WriteBytes };
 
 /// The columns that a name of `-o` or `--sort` stands for.
 fn named(name: &str) -> Result<Vec<usize>, Failure> {

@@ -10,7 +10,7 @@ use taskdiag_history::figures::Figure;
 use super::sheet::{Cell, Cells, Type};
 use crate::events;
 use crate::history::past::MachineState;
-use crate::output::relation::{column, columns, ColumnInfo};
+use crate::output::relation::{column, columns, list_of, ColumnInfo};
 
 /// A table: its name, its columns, and the columns by which its rows are sorted.
 #[derive(Clone, Copy, Debug)]
@@ -142,51 +142,17 @@ pub const MEMORY: TableInfo = TableInfo {
 };
 
 /// The fields in rows of processes.
-pub const FIELDS: [Field; 26] = [
-    Field::Pid,
-    Field::Ppid,
-    Field::StartNs,
-    Field::Comm,
-    Field::Cmdline,
-    Field::Exe,
-    Field::State,
-    Field::Uid,
-    Field::User,
-    Field::Unit,
-    Field::ContainerId,
-    Field::ContainerName,
-    Field::Cgroup,
-    Field::ThreadsCount,
-    Field::RssBytes,
-    Field::PssBytes,
-    Field::SwapBytes,
-    Field::VsizeBytes,
-    Field::UtimeNs,
-    Field::StimeNs,
-    Field::MinFaults,
-    Field::MajFaults,
-    Field::ReadBytes,
-    Field::WriteBytes,
-    Field::FdCount,
-    Field::OomScoreAdj,
-];
+pub const FIELDS: [Field; 26] = list_of! {
+    Field: Pid, Ppid, StartNs, Comm, Cmdline, Exe, State, Uid, User, Unit, ContainerId, ContainerName, Cgroup,
+    ThreadsCount, RssBytes, PssBytes, SwapBytes, VsizeBytes, UtimeNs, StimeNs, MinFaults, MajFaults, ReadBytes,
+    WriteBytes, FdCount, OomScoreAdj,
+};
 
 /// The fields in rows of events, after the time.
-const EVENT_FIELDS: [EventField; 13] = [
-    EventField::Event,
-    EventField::Pid,
-    EventField::Ppid,
-    EventField::StartNs,
-    EventField::Uid,
-    EventField::Comm,
-    EventField::Filename,
-    EventField::ExitCode,
-    EventField::TermSignal,
-    EventField::OomKilled,
-    EventField::RuntimeNs,
-    EventField::PeakRssBytes,
-    EventField::CgroupId,
-];
+const EVENT_FIELDS: [EventField; 13] = list_of! {
+    EventField: Event, Pid, Ppid, StartNs, Uid, Comm, Filename, ExitCode, TermSignal, OomKilled, RuntimeNs,
+    PeakRssBytes, CgroupId,
+};
 
 fn micros(ns: i64) -> Cell {
     Cell::Number(ns.div_euclid(1000))
