@@ -65,13 +65,10 @@ impl Preset {
     pub fn check(&self) -> Result<(), String> {
         let Unix {
             full,
-            extra: _,
             long,
             short_long,
-            jobs: _,
             class,
-            processor: _,
-            label: _,
+            ..
         } = self.unix;
         if short_long && !long {
             return Err("-y changes the format -l: add -l".to_owned());
@@ -105,7 +102,7 @@ impl Preset {
             jobs,
             class,
             processor,
-            label: _,
+            ..
         } = self.unix;
         let (time, command) = match (is_bsd, full) {
             (true, _) => ("bsdtime", "cmd"),

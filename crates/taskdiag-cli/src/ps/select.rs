@@ -1,7 +1,7 @@
 //! Converts the options of ps(1) that select processes into a query.
 
 use rustix::process::geteuid;
-use taskdiag::{Filter, Query};
+use taskdiag::{Field, Filter, Query};
 use taskdiag_core::text::process::{self, Positions};
 use taskdiag_sys::host::proc_file;
 
@@ -115,7 +115,7 @@ impl Choice {
         let mut pids = Vec::new();
         for list in &self.lists {
             match list {
-                List::Pids(more) => pids.extend(more),
+                List::OneOf(Field::Pid, more) => pids.extend(more),
                 _ => return None,
             }
         }
@@ -148,15 +148,8 @@ impl Choice {
         }
         for list in &self.lists {
             match list {
-                List::Pids(ids) => parts.push(one_of("pid", ids)),
-                List::Parents(ids) => parts.push(one_of("ppid", ids)),
-                List::Sessions(ids) => parts.push(one_of("sid", ids)),
-                List::Users(ids) => parts.push(one_of("euid", ids)),
-                List::RealUsers(ids) => parts.push(one_of("uid", ids)),
-                List::Groups(ids) => parts.push(one_of("egid", ids)),
-                List::RealGroups(ids) => parts.push(one_of("gid", ids)),
-                List::Terminals(devices) => parts.push(one_of("tty_nr", devices)),
-                List::OwnTerminal => parts.push(one_of("tty_nr", &[caller().tty])),
+                List::OneOf(field, numbers) => parts.push(one_of(*field, numbers)),
+                List::OwnTerminal => parts.push(one_of(Field::TtyNr, &[caller().tty])),
                 List::Names(names) => parts.extend(names.iter().map(|name| is_called(name))),
             }
         }
@@ -165,7 +158,7 @@ impl Choice {
     }
 }
 
-fn one_of(field: &str, numbers: &[u32]) -> String {
+fn one_of(field: Field, numbers: &[u32]) -> String {
     let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
     format!("{field} in ({})", numbers.join(", "))
 }
@@ -232,7 +225,7 @@ mod tests {
         assert_eq!(expression(Choice::default()), None);
         let all = Choice {
             all: true,
-            lists: vec![List::Pids(vec![1])],
+            lists: vec![List::OneOf(Field::Pid, vec![1])],
             ..Choice::default()
         };
         assert_eq!(expression(all.clone()), None);
@@ -249,7 +242,7 @@ mod tests {
         assert_eq!(expression(both), None);
         let some = Choice {
             own: true,
-            lists: vec![List::Pids(vec![1, 2]), List::OwnTerminal],
+            lists: vec![List::OneOf(Field::Pid, vec![1, 2]), List::OwnTerminal],
             ..Choice::default()
         };
         let text = "(euid == 7) or (pid in (1, 2)) or (tty_nr in (34816))";
@@ -282,7 +275,7 @@ mod tests {
             lists,
             ..Choice::default()
         };
-        let pids = || List::Pids(vec![3, 1]);
+        let pids = || List::OneOf(Field::Pid, vec![3, 1]);
         assert_eq!(choice(vec![pids(), pids()]).only_pids(), Some(vec![3, 1, 3, 1]));
         assert_eq!(choice(vec![pids(), List::OwnTerminal]).only_pids(), None);
         assert_eq!(choice(vec![]).only_pids(), None);

@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 
+use taskdiag::Field;
+
 use super::lists::{groups, ids, terminals};
 use super::ps_options::{Choice, Instead, List, PsOptions, Threads};
 use crate::outcome::Failure;
@@ -39,15 +41,15 @@ impl Given {
     /// Numbers are sessions. If there is a name among them, all are groups.
     pub(super) fn sessions_or_groups(&mut self, value: &str) -> Result<(), String> {
         match ids(value) {
-            Ok(sessions) => self.list(List::Sessions(sessions)),
-            Err(_) => self.list(List::Groups(groups(value)?)),
+            Ok(sessions) => self.list(List::OneOf(Field::Sid, sessions)),
+            Err(_) => self.list(List::OneOf(Field::Egid, groups(value)?)),
         }
     }
 
     pub(super) fn terminals_or_own(&mut self, value: &str) -> Result<(), String> {
         match value {
             "" => self.list(List::OwnTerminal),
-            value => self.list(List::Terminals(terminals(value)?)),
+            value => self.list(List::OneOf(Field::TtyNr, terminals(value)?)),
         }
     }
 

@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
+use taskdiag::Field;
+
 use super::given::Given;
 use super::lists::{ids, terminals};
 use super::ps_options::{List, PsOptions};
@@ -141,7 +143,7 @@ impl Given {
         if cluster.starts_with(|first: char| first.is_ascii_digit()) {
             (self.ps_options.is_given, self.ps_options.is_bsd) = (true, true);
             let pids = ids(&cluster).map_err(|message| format!("{word:?}: {message}"))?;
-            self.ps_options.choice.lists.push(List::Pids(pids));
+            self.ps_options.choice.lists.push(List::OneOf(Field::Pid, pids));
             return Ok(());
         }
         if cluster.is_empty() {

@@ -1,5 +1,7 @@
 //! The meaning of the options of ps(1).
 
+use taskdiag::Field;
+
 use crate::ps::host::Modifiers;
 use crate::ps::presets;
 
@@ -72,22 +74,8 @@ impl Choice {
 /// An option that selects processes by a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum List {
-    /// Process ids.
-    Pids(Vec<u32>),
-    /// Process ids of parents.
-    Parents(Vec<u32>),
-    /// Session ids.
-    Sessions(Vec<u32>),
-    /// Effective users.
-    Users(Vec<u32>),
-    /// Real users.
-    RealUsers(Vec<u32>),
-    /// Effective groups.
-    Groups(Vec<u32>),
-    /// Real groups.
-    RealGroups(Vec<u32>),
-    /// Terminals as device numbers, 0 for none.
-    Terminals(Vec<u32>),
+    /// Those whose field is one of these numbers.
+    OneOf(Field, Vec<u32>),
     /// The caller's terminal.
     OwnTerminal,
     /// Names.

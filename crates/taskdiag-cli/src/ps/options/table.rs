@@ -1,6 +1,7 @@
 //! The table of the options of ps(1).
 
 use clap::{Arg, ArgAction};
+use taskdiag::Field;
 
 use super::given::Given;
 use super::lists::{groups, ids, names, size, terminals, users};
@@ -73,16 +74,16 @@ pub static OPTIONS: &[PsOption] = &[
     option(' ', 'T', &[], NOTHING, "Processes on this terminal", |g, _| g.list(List::OwnTerminal)),
     option(' ', 'r', &[], NOTHING, "Only those that run", |g, _| { g.ps_options.choice.running = true; Ok(()) }),
     option('N', ' ', &["deselect"], NOTHING, "All but those that are selected", |g, _| { g.ps_options.choice.is_negated = true; Ok(()) }),
-    option('p', 'p', &["pid"], LIST, "These processes, by id", |g, v| g.list(List::Pids(ids(v)?))),
+    option('p', 'p', &["pid"], LIST, "These processes, by id", |g, v| g.list(List::OneOf(Field::Pid, ids(v)?))),
     option('q', 'q', &["quick-pid"], LIST, "These processes, by id and in this order", |g, v| g.quick(v)),
-    option(' ', ' ', &["ppid"], LIST, "Children of these processes", |g, v| g.list(List::Parents(ids(v)?))),
-    option('s', ' ', &["sid"], LIST, "These sessions", |g, v| g.list(List::Sessions(ids(v)?))),
+    option(' ', ' ', &["ppid"], LIST, "Children of these processes", |g, v| g.list(List::OneOf(Field::Ppid, ids(v)?))),
+    option('s', ' ', &["sid"], LIST, "These sessions", |g, v| g.list(List::OneOf(Field::Sid, ids(v)?))),
     option('g', ' ', &[], LIST, "These sessions, or these effective groups by name", |g, v| g.sessions_or_groups(v)),
-    option('G', ' ', &["Group"], LIST, "These real groups, by name or number", |g, v| g.list(List::RealGroups(groups(v)?))),
-    option(' ', ' ', &["group"], LIST, "These effective groups, by name or number", |g, v| g.list(List::Groups(groups(v)?))),
-    option('u', 'U', &["user"], LIST, "These effective users, by name or number", |g, v| g.list(List::Users(users(v)?))),
-    option('U', ' ', &["User"], LIST, "These real users, by name or number", |g, v| g.list(List::RealUsers(users(v)?))),
-    option('t', ' ', &["tty"], LIST, "These terminals (pts/0, tty1, /dev/ttyS0); - for none", |g, v| g.list(List::Terminals(terminals(v)?))),
+    option('G', ' ', &["Group"], LIST, "These real groups, by name or number", |g, v| g.list(List::OneOf(Field::Gid, groups(v)?))),
+    option(' ', ' ', &["group"], LIST, "These effective groups, by name or number", |g, v| g.list(List::OneOf(Field::Egid, groups(v)?))),
+    option('u', 'U', &["user"], LIST, "These effective users, by name or number", |g, v| g.list(List::OneOf(Field::Euid, users(v)?))),
+    option('U', ' ', &["User"], LIST, "These real users, by name or number", |g, v| g.list(List::OneOf(Field::Uid, users(v)?))),
+    option('t', ' ', &["tty"], LIST, "These terminals (pts/0, tty1, /dev/ttyS0); - for none", |g, v| g.list(List::OneOf(Field::TtyNr, terminals(v)?))),
     option(' ', 't', &[], Takes::Terminal, "These terminals; this one if none is named", |g, v| g.terminals_or_own(v)),
     option('C', ' ', &[], LIST, "These names", |g, v| g.list(List::Names(names(v)?))),
 

@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 
+use taskdiag::Field;
+
 use super::*;
 use crate::outcome::Failure;
 use crate::ps::presets;
@@ -62,7 +64,7 @@ fn clusters_are_options() {
 #[test]
 fn lists_can_be_given_in_many_ways() {
     let pids = |words: &[&str]| parsed(words).expect("lists").0.choice.lists;
-    let list = |ids: &[u32]| List::Pids(ids.to_vec());
+    let list = |ids: &[u32]| List::OneOf(Field::Pid, ids.to_vec());
     assert_eq!(pids(&["-p", "1,2"]), [list(&[1, 2])]);
     assert_eq!(pids(&["-p1,2"]), [list(&[1, 2])]);
     assert_eq!(pids(&["-p", "1 2"]), [list(&[1, 2])]);
@@ -75,11 +77,14 @@ fn lists_can_be_given_in_many_ways() {
         pids(&["-C", "a,b c"]),
         [List::Names(vec!["a".to_owned(), "b".to_owned(), "c".to_owned()])]
     );
-    assert_eq!(pids(&["-g", "5"]), [List::Sessions(vec![5])]);
-    assert_eq!(pids(&["-g", "root"]), [List::Groups(vec![0])]);
-    assert_eq!(pids(&["-u", "root,12345678"]), [List::Users(vec![0, 12_345_678])]);
+    assert_eq!(pids(&["-g", "5"]), [List::OneOf(Field::Sid, vec![5])]);
+    assert_eq!(pids(&["-g", "root"]), [List::OneOf(Field::Egid, vec![0])]);
+    assert_eq!(
+        pids(&["-u", "root,12345678"]),
+        [List::OneOf(Field::Euid, vec![0, 12_345_678])]
+    );
     assert_eq!(pids(&["t"]), [List::OwnTerminal]);
-    assert_eq!(pids(&["t", "-"]), [List::Terminals(vec![0])]);
+    assert_eq!(pids(&["t", "-"]), [List::OneOf(Field::TtyNr, vec![0])]);
     assert_eq!(pids(&["t", "aux"]), [List::OwnTerminal]);
     assert_eq!(ps_options("-q 3,1,3").choice.quick, [3, 1, 3]);
 }
