@@ -3,20 +3,13 @@
 
 use std::borrow::Cow;
 
-use taskdiag::{Absent, Known};
+use taskdiag::{Absent, Field, Known};
 
 use crate::host::MemInfo;
 
-/// The sums of the proportional sizes of all processes, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Processes {
-    /// Anonymous memory: [`Field::PssAnonBytes`](taskdiag::Field::PssAnonBytes).
-    pub pss_anon_bytes: u64,
-    /// Page cache of mapped files: [`Field::PssFileBytes`](taskdiag::Field::PssFileBytes).
-    pub pss_file_bytes: u64,
-    /// Mapped shared memory and tmpfs: [`Field::PssShmemBytes`](taskdiag::Field::PssShmemBytes).
-    pub pss_shmem_bytes: u64,
-}
+/// The fields of processes whose sums are in the account: anonymous memory, page cache of mapped
+/// files, and mapped shared memory and tmpfs.
+pub const FIELDS: [Field; 3] = [Field::PssAnonBytes, Field::PssFileBytes, Field::PssShmemBytes];
 
 /// One line of an account.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,8 +38,8 @@ impl Account {
     /// The line that contains the sums over processes.
     pub const PROCESSES: &'static str = "processes_bytes";
 
-    /// Builds the account. `None` if there is no `MemTotal`.
-    pub fn new(info: &MemInfo, processes: &Processes) -> Option<Account> {
+    /// Builds the account. `processes` are the sums of [`FIELDS`]. `None` if there is no `MemTotal`.
+    pub fn new(info: &MemInfo, processes: [u64; FIELDS.len()]) -> Option<Account> {
         let total_bytes = info.bytes("MemTotal")?;
         let mut lines = explained(info, processes);
         let whole = lines.iter().filter(|line| line.part_of.is_empty());
@@ -78,16 +71,12 @@ macro_rules! lines {
 }
 
 /// The lines that come from counters.
-fn explained(info: &MemInfo, processes: &Processes) -> Vec<Line> {
+fn explained(info: &MemInfo, processes: [u64; FIELDS.len()]) -> Vec<Line> {
     // No machine has more memory, and sums of such numbers can't overflow.
     let number = |name: &str| Some(info.bytes(name)?.min(1 << 56) as i64);
     // Kernels have some of these counters only.
     let sum = |numbers: &[Option<i64>]| numbers.iter().copied().flatten().reduce(|sum, number| sum + number);
-    let (anon, file, shmem) = (
-        processes.pss_anon_bytes as i64,
-        processes.pss_file_bytes as i64,
-        processes.pss_shmem_bytes as i64,
-    );
+    let [anon, file, shmem] = processes.map(|bytes| bytes as i64);
     // With CONFIG_VMAP_STACK, kernel stacks are part of VmallocUsed.
     let stacks = number("KernelStack");
     let vmalloc = number("VmallocUsed").map(|used| (used - stacks.unwrap_or(0)).max(0));
@@ -141,12 +130,8 @@ mod tests {
     /// absent.
     #[test]
     fn accounts_add_up() {
-        let processes = Processes {
-            pss_anon_bytes: 140 << 10,
-            pss_file_bytes: 50 << 10,
-            pss_shmem_bytes: 20 << 10,
-        };
-        let account = Account::new(&MemInfo::parse(TEXT), &processes).expect("a total");
+        let processes = [140, 50, 20].map(|kib: u64| kib << 10);
+        let account = Account::new(&MemInfo::parse(TEXT), processes).expect("a total");
         for (name, kib) in [
             ("processes_bytes", 210),
             ("other_anonymous_bytes", 10),
@@ -176,8 +161,7 @@ mod tests {
         #[test]
         fn lines_add_up_to_the_total(text in ".{0,200}", numbers in proptest::collection::vec(0..1u64 << 40, 3)) {
             let text = [TEXT, text.as_bytes()].concat();
-            let processes = Processes { pss_anon_bytes: numbers[0], pss_file_bytes: numbers[1], pss_shmem_bytes: numbers[2] };
-            let account = Account::new(&MemInfo::parse(&text), &processes).expect("a total");
+            let account = Account::new(&MemInfo::parse(&text), [numbers[0], numbers[1], numbers[2]]).expect("a total");
             let sum: i64 = account.lines.iter().filter(|line| line.part_of.is_empty()).flat_map(|line| line.bytes).sum();
             prop_assert_eq!(sum, account.total_bytes as i64);
         }

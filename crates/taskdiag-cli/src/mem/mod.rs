@@ -24,10 +24,10 @@ use crate::output::tasks::{self, shown_as};
 use crate::quantity::{self, Limit};
 use crate::rhythm::Rhythm;
 use crate::selection::{self, Selection, SELECTING};
-pub use account::{Account, Line as AccountLine};
+pub use account::{Account, Line as AccountLine, FIELDS as SYSTEM_FIELDS};
 use report::Report;
 pub use sums::Sum;
-pub use system::{Tally as SystemTally, FIELDS as SYSTEM_FIELDS, RELATION as SYSTEM_RELATION};
+pub use system::{Tally as SystemTally, RELATION as SYSTEM_RELATION};
 
 /// Show what memory processes really cost: proportional (PSS) and unique (USS) sizes
 ///

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use taskdiag::{Absent, Field, Fields, Query, Task, Value};
+use taskdiag::{Absent, Fields, Query, Task, Value};
 
-use super::account::{Account, Processes};
+use super::account::{Account, FIELDS};
 use super::{progress, Args};
 use crate::history;
 use crate::host::MemInfo;
@@ -25,13 +25,11 @@ pub const RELATION: [ColumnInfo; 3] = columns! {
     "part_of": Text, "The item that contains this one; empty for the first row.";
 };
 
-/// The fields of processes that the account needs.
-pub const FIELDS: [Field; 3] = [Field::PssAnonBytes, Field::PssFileBytes, Field::PssShmemBytes];
-
 /// The processes of the account.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
-    processes: Processes,
+    /// The sums of [`FIELDS`].
+    processes: [u64; FIELDS.len()],
     read: u64,
     /// The number of processes with memory that could not be read.
     missing: u64,
@@ -48,9 +46,9 @@ impl Tally {
         match FIELDS.map(|field| task.value(field)) {
             [Ok(Value::Unsigned(anon)), Ok(Value::Unsigned(file)), Ok(Value::Unsigned(shmem))] => {
                 self.read += 1;
-                self.processes.pss_anon_bytes += anon;
-                self.processes.pss_file_bytes += file;
-                self.processes.pss_shmem_bytes += shmem;
+                for (sum, bytes) in self.processes.iter_mut().zip([anon, file, shmem]) {
+                    *sum += bytes;
+                }
             }
             [Err(Absent::NoMemory), ..] => {}
             [anon, ..] => {
@@ -63,7 +61,7 @@ impl Tally {
     /// The account. `None` if `MemTotal` is missing. If no process could be read, the lines about them
     /// have the reason.
     pub fn account(&self, info: &MemInfo) -> Option<Account> {
-        let mut account = Account::new(info, &self.processes)?;
+        let mut account = Account::new(info, self.processes)?;
         for line in &mut account.lines {
             let is_of_processes = [line.name, line.part_of].contains(&Account::PROCESSES);
             if let Some(why) = self.why.filter(|_| self.read == 0 && is_of_processes) {
