@@ -11,15 +11,15 @@ use clap::builder::StyledStr;
 use clap::{Arg, Args as ClapArgs, Command, ValueEnum};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use clap_complete::env::{Bash, CompleteEnv, EnvCompleter, Fish, Shells, Zsh};
-use taskdiag::{EventField, Field, Group, Kind, Query, Value};
+use taskdiag::{Field, Group, Kind, Query, Value};
 use taskdiag_core::names;
 
 use crate::outcome::{print, Failure, Outcome};
 use crate::output::relation::ColumnInfo;
-use crate::output::text;
+use crate::output::{tasks, text};
 use crate::ps::specifiers;
 use crate::watch::Rate;
-use crate::{cache, fields, files, maps, normalize, proc, sockets, users};
+use crate::{cache, events, fields, files, maps, normalize, proc, sockets, users};
 
 /// Print a shell's completion script for taskdiag
 #[derive(Debug, ClapArgs)]
@@ -167,7 +167,7 @@ impl Values {
                 .map(|&name| (name.to_owned(), String::new()))
                 .collect(),
             Values::Column => columns(command),
-            Values::Field => task_fields(),
+            Values::Field => of_rows(&tasks::RELATION),
         }
     }
 
@@ -221,23 +221,16 @@ fn with_values(command: Command) -> Command {
 
 /// The names that `-o` and `--sort` of a command take.
 fn columns(command: &str) -> Vec<(String, String)> {
-    let of_rows = |keys: &[ColumnInfo]| {
-        let candidate = |key: &ColumnInfo| (key.name.to_owned(), key.meaning.to_owned());
-        keys.iter().map(candidate).collect()
-    };
     match command {
         "cache" => of_rows(&cache::RELATION),
-        "events" => {
-            let candidate = |field: &EventField| (field.name().to_owned(), first_sentence(field.meaning()));
-            EventField::ALL.iter().map(candidate).collect()
-        }
+        "events" => of_rows(&events::RELATION),
         "files" => of_rows(&files::RELATION),
         "maps" => of_rows(&maps::RELATION),
         "normalize" => of_rows(&normalize::RELATION),
         "sockets" => of_rows(&sockets::RELATION),
         "fields" => of_rows(&fields::RELATION),
         _ => {
-            let mut all = task_fields();
+            let mut all = of_rows(&tasks::RELATION);
             let named = |name: &str, help: String| (name.to_owned(), help);
             match command {
                 "ps" => all.extend(
@@ -260,17 +253,13 @@ fn columns(command: &str) -> Vec<(String, String)> {
     }
 }
 
-fn task_fields() -> Vec<(String, String)> {
-    let candidate = |field: &Field| (field.name().to_owned(), first_sentence(field.info().meaning));
-    Field::ALL.iter().map(candidate).collect()
-}
-
-fn first_sentence(text: &str) -> String {
-    text.split_inclusive(". ")
-        .next()
-        .unwrap_or(text)
-        .trim_end_matches(['.', ' '])
-        .to_owned()
+/// The columns of a relation, each with the first sentence of its meaning.
+fn of_rows(relation: &[ColumnInfo]) -> Vec<(String, String)> {
+    let candidate = |column: &ColumnInfo| {
+        let sentence = column.meaning.split(". ").next().unwrap_or_default();
+        (column.name.to_owned(), sentence.trim_end_matches('.').to_owned())
+    };
+    relation.iter().map(candidate).collect()
 }
 
 /// The values of a field in the running processes, without duplicates; process ids come with names.
