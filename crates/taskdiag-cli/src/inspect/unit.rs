@@ -9,11 +9,11 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
-use taskdiag::{Absent, Mask, Task, Value};
+use taskdiag::{Absent, Known, Mask, Task, Value};
 use taskdiag_core::names;
 use taskdiag_core::text::unit::{self, Setting};
 
-use super::cell::{cell, Cell};
+use super::cell::{cell, Cell, OwnedValue};
 use crate::file;
 
 /// The directories of system units, in order of precedence.
@@ -113,53 +113,50 @@ pub fn compare(settings: &[Setting], task: &Task<'_>) -> Vec<Vec<Cell>> {
             .iter()
             .find_map(|section| unit::last(settings, section, key.as_bytes()));
         if let Some(asked) = asked {
-            let (actual, agrees) = scalar(key, asked, task);
-            rows.push(row(key, asked, actual, agrees));
+            rows.push(row(key, asked, scalar(key, asked, task)));
         }
     }
     for key in LISTS {
         if let Some(values) = unit::list(settings, b"Service", key.as_bytes()) {
-            let (actual, agrees) = list(key, &values, task);
-            rows.push(row(key, &values.join(&b' '), actual, agrees));
+            rows.push(row(key, &values.join(&b' '), list(key, &values, task)));
         }
     }
     rows
 }
 
-fn row(key: &str, asked: &[u8], actual: Cell, agrees: Result<bool, &'static str>) -> Vec<Cell> {
-    vec![
-        Ok(cell(Value::Text(key.as_bytes()))),
-        Ok(cell(Value::Text(asked))),
-        actual,
-        agrees.map(|agrees| cell(Value::Flag(agrees))),
-    ]
+fn row(key: &str, asked: &[u8], compared: Known<Compared>) -> Vec<Cell> {
+    let asked = [key.as_bytes(), asked].map(|text| Ok(cell(Value::Text(text))));
+    let (actual, agrees) = match compared {
+        Ok((actual, agrees)) => (Ok(actual), agrees),
+        Err(reason) => (Err(reason), Err(reason)),
+    };
+    let agrees = agrees.map(|agrees| cell(Value::Flag(agrees)));
+    let compared = [actual, agrees].map(|known| known.map_err(Absent::as_str));
+    asked.into_iter().chain(compared).collect()
 }
 
 /// A value of the process, and whether it agrees with the setting.
-type Compared = (Cell, Result<bool, &'static str>);
+type Compared = (OwnedValue, Known<bool>);
 
-fn scalar(key: &str, asked: &[u8], task: &Task<'_>) -> Compared {
-    let owner = |name: Result<&[u8], Absent>, id: Result<u32, Absent>| {
-        let both = name.and_then(|name| Ok((name, id?)));
-        match both {
-            Err(reason) => (Err(reason.as_str()), Err(reason.as_str())),
-            // It contains specifiers that only systemd can resolve.
-            Ok((name, _)) if asked.contains(&b'%') => (Ok(cell(Value::Text(name))), Err("none")),
-            Ok((name, id)) => {
-                let agrees = asked == name || asked == id.to_string().as_bytes();
-                (Ok(cell(Value::Text(name))), Ok(agrees))
-            }
-        }
+fn scalar(key: &str, asked: &[u8], task: &Task<'_>) -> Known<Compared> {
+    let owner = |name: &[u8], id: u32| {
+        let agrees = asked == name || asked == id.to_string().as_bytes();
+        // Only systemd can resolve specifiers.
+        let is_plain = !asked.contains(&b'%');
+        Ok((
+            cell(Value::Text(name)),
+            is_plain.then_some(agrees).ok_or(Absent::NotApplicable),
+        ))
     };
     match key {
-        "User" => owner(task.user(), task.euid()),
-        "Group" => owner(task.group(), task.egid()),
-        "NoNewPrivileges" => match task.no_new_privs() {
-            Err(reason) => (Err(reason.as_str()), Err(reason.as_str())),
+        "User" => owner(task.user()?, task.euid()?),
+        "Group" => owner(task.group()?, task.egid()?),
+        "NoNewPrivileges" => {
+            let actual = task.no_new_privs()?;
             // Other settings may imply it.
-            Ok(actual) => (Ok(cell(Value::Flag(actual))), Ok(actual || !is_yes(asked))),
-        },
-        _ => (Err("none"), Err("none")),
+            Ok((cell(Value::Flag(actual)), Ok(actual || !is_yes(asked))))
+        }
+        _ => Err(Absent::NotApplicable),
     }
 }
 
@@ -169,21 +166,17 @@ fn is_yes(value: &[u8]) -> bool {
         .any(|yes| value.eq_ignore_ascii_case(yes))
 }
 
-fn list(key: &str, asked: &[Vec<u8>], task: &Task<'_>) -> Compared {
-    let actual = match key {
-        "CapabilityBoundingSet" => task.cap_bounding(),
-        "AmbientCapabilities" => task.cap_ambient(),
-        _ => return (Err("none"), Err("none")),
-    };
-    let Mask(actual) = match actual {
-        Ok(actual) => actual,
-        Err(reason) => return (Err(reason.as_str()), Err(reason.as_str())),
+fn list(key: &str, asked: &[Vec<u8>], task: &Task<'_>) -> Known<Compared> {
+    let Mask(actual) = match key {
+        "CapabilityBoundingSet" => task.cap_bounding()?,
+        "AmbientCapabilities" => task.cap_ambient()?,
+        _ => return Err(Absent::NotApplicable),
     };
     // Other settings may remove capabilities, and the program may drop some. It never gains any.
     let agrees = unit::capabilities(asked)
         .map(|asked| actual & !asked == 0)
-        .ok_or("none");
-    (Ok(cell(Value::Text(names_of(actual).as_bytes()))), agrees)
+        .ok_or(Absent::NotApplicable);
+    Ok((cell(Value::Text(names_of(actual).as_bytes())), agrees))
 }
 
 /// The names of a set of capabilities, in the form that units use.
