@@ -3,7 +3,8 @@
 use taskdiag::{Absent, Value};
 use taskdiag_core::text::cgroup::{self, Pressure};
 
-use super::cell::{cell, limit, Cell};
+use super::page::{limit, Cell};
+use crate::output::owned::OwnedValue;
 use crate::output::relation::{columns, ColumnInfo};
 
 /// The text of a file, or why it is missing.
@@ -26,8 +27,6 @@ enum Read {
     Quota,
     /// A sum over all devices.
     Io(&'static [u8]),
-    /// The number after a word, in nanoseconds.
-    Nanoseconds(&'static [u8]),
     /// The whole text, as a percentage of the number in another file.
     QuotaOf(&'static str),
     /// Whether the text says that all tasks are frozen.
@@ -81,7 +80,7 @@ figures! {
         ("cpu.max", Quota), ("cpu.cfs_quota_us", QuotaOf("cpu.cfs_period_us"));
     "throttled_count": Count, "cpu.stat, nr_throttled" => ("cpu.stat", Value(b"nr_throttled"));
     "throttled_ns": Nanoseconds, "cpu.stat, throttled_usec" =>
-        ("cpu.stat", Microseconds(b"throttled_usec")), ("cpu.stat", Nanoseconds(b"throttled_time"));
+        ("cpu.stat", Microseconds(b"throttled_usec")), ("cpu.stat", Value(b"throttled_time"));
     "read_bytes": Bytes, "io.stat, rbytes of all devices" => ("io.stat", Io(b"rbytes"));
     "write_bytes": Bytes, "io.stat, wbytes of all devices" => ("io.stat", Io(b"wbytes"));
     "read_count": Count, "io.stat, rios of all devices" => ("io.stat", Io(b"rios"));
@@ -139,29 +138,25 @@ fn figure(texts: &[Text], (file, read): (&str, Read)) -> Cell {
     }
     let text = |file| text(texts, file).map_err(Absent::as_str);
     let of_file = text(file)?;
-    let number = match read {
-        Read::Number => cgroup::number(of_file).ok_or(UNKNOWN),
-        Read::Limit => return Ok(limit(cgroup::limit(of_file).ok_or(UNKNOWN)?)),
-        Read::ByteLimit => return Ok(limit(cgroup::byte_limit(of_file).ok_or(UNKNOWN)?)),
-        Read::Value(word) => cgroup::value(of_file, word).ok_or(UNKNOWN),
-        Read::Microseconds(word) => {
-            let microseconds = cgroup::value(of_file, word);
-            microseconds.and_then(|value| value.checked_mul(1000)).ok_or(UNKNOWN)
-        }
-        Read::Io(word) => cgroup::io_sum(of_file, word).ok_or(UNKNOWN),
-        Read::Nanoseconds(word) => cgroup::value(of_file, word).ok_or(UNKNOWN),
-        Read::Frozen => return Ok(cell(Value::Flag(cgroup::is_frozen(of_file).ok_or(UNKNOWN)?))),
-        Read::Quota | Read::QuotaOf(_) => {
-            let both = match read {
-                Read::QuotaOf(file) => cgroup::quota1(of_file, text(file)?),
-                _ => cgroup::quota(of_file),
-            };
-            let (quota, period) = both.ok_or(UNKNOWN)?;
-            let percent = |quota: u64| cell(Value::Float(quota as f64 * 100.0 / period.max(1) as f64));
-            return Ok(quota.map_or_else(|| limit(None), percent));
-        }
+    let percent = |(quota, period): (Option<u64>, u64)| match quota {
+        Some(quota) => OwnedValue::Float(quota as f64 * 100.0 / period.max(1) as f64),
+        None => limit(None),
     };
-    Ok(cell(Value::Unsigned(number?)))
+    let value = |word| cgroup::value(of_file, word);
+    let known = match read {
+        Read::Number => cgroup::number(of_file).map(OwnedValue::Unsigned),
+        Read::Limit => cgroup::limit(of_file).map(limit),
+        Read::ByteLimit => cgroup::byte_limit(of_file).map(limit),
+        Read::Value(word) => value(word).map(OwnedValue::Unsigned),
+        Read::Microseconds(word) => value(word)
+            .and_then(|us| us.checked_mul(1000))
+            .map(OwnedValue::Unsigned),
+        Read::Io(word) => cgroup::io_sum(of_file, word).map(OwnedValue::Unsigned),
+        Read::Frozen => cgroup::is_frozen(of_file).map(OwnedValue::Flag),
+        Read::Quota => cgroup::quota(of_file).map(percent),
+        Read::QuotaOf(file) => cgroup::quota1(of_file, text(file)?).map(percent),
+    };
+    known.ok_or(UNKNOWN)
 }
 
 /// A row for each resource and each kind of waiting. The error says why nothing is known.
@@ -189,22 +184,18 @@ pub fn pressures(texts: &[Text]) -> Result<Vec<Vec<Cell>>, &'static str> {
 }
 
 fn row(resource: &str, line: &str, pressure: &Pressure) -> Vec<Cell> {
-    let total = pressure.total_us.saturating_mul(1000);
-    [
-        Value::Text(resource.as_bytes()),
-        Value::Text(line.as_bytes()),
-        Value::Float(pressure.avg10),
-        Value::Float(pressure.avg60),
-        Value::Float(pressure.avg300),
-        Value::Unsigned(total),
+    vec![
+        Ok(OwnedValue::Text(resource.into())),
+        Ok(OwnedValue::Text(line.into())),
+        Ok(OwnedValue::Float(pressure.avg10)),
+        Ok(OwnedValue::Float(pressure.avg60)),
+        Ok(OwnedValue::Float(pressure.avg300)),
+        Ok(OwnedValue::Unsigned(pressure.total_us.saturating_mul(1000))),
     ]
-    .map(|value| Ok(cell(value)))
-    .into()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::cell::OwnedValue;
     use super::*;
 
     fn texts(of: &[(&str, &str)]) -> Vec<Text> {

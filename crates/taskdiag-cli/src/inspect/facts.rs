@@ -5,16 +5,16 @@ use std::ops::ControlFlow;
 use taskdiag::files::{self, Kind};
 use taskdiag::sockets::{self, Row, SocketField};
 use taskdiag::{
-    Absent, Error, ErrorKind, Field, Fields, Filter, Handle, Identity, Query, Snapshot, SourceId, Task, Value, Verdict,
+    Absent, Error, ErrorKind, Field, Fields, Filter, Handle, Identity, Query, Snapshot, SourceId, Task, Verdict,
 };
 
-use super::cell::{Cell, OwnedValue, Reason};
-use super::page::{Facts, OfKind};
+use super::page::{Cell, Facts, OfKind, Reason};
 use super::sections::{fields_of_process, Section, NAMESPACES, SOCKET_FIELDS};
 use super::{cgroup, unit};
 use taskdiag_sys::host::{is_initial_pid_namespace, kernel_version, INITIAL_USER_NAMESPACE};
 
 use crate::outcome::{lacking, Failure};
+use crate::output::owned::OwnedValue;
 use crate::output::relation;
 use crate::source::SourceOptions;
 use crate::{maps, proc};
@@ -265,9 +265,9 @@ impl<'a> Inspector<'a> {
         let why = why_unlisted(&answer).as_str();
         rows.extend(answer.unlisted.iter().flatten().map(|unlisted| {
             let cell = |field| match (field, &unlisted.protocol) {
-                (SocketField::Inode, _) => Ok(OwnedValue::new(Value::Unsigned(unlisted.inode))),
-                (SocketField::Owners, _) => Ok(OwnedValue::new(Value::Owners(&unlisted.owners))),
-                (SocketField::Protocol, Ok(name)) => Ok(OwnedValue::new(Value::Text(name.as_bytes()))),
+                (SocketField::Inode, _) => Ok(OwnedValue::Unsigned(unlisted.inode)),
+                (SocketField::Owners, _) => Ok(OwnedValue::Owners(unlisted.owners.clone())),
+                (SocketField::Protocol, Ok(name)) => Ok(OwnedValue::Text(name.as_bytes().into())),
                 _ => Err(why),
             };
             SOCKET_FIELDS.map(cell).into()

@@ -3,7 +3,6 @@
 //! `facts` queries the process, `page` decides without I/O what the page shows, and `write` writes
 //! it.
 
-mod cell;
 mod cgroup;
 mod facts;
 mod page;

@@ -1,13 +1,24 @@
 //! The content of the page about a process: a pure function of the collected facts.
 
-use taskdiag::{Absent, Arguments, Snapshot, Task, Value};
+use taskdiag::{Absent, Arguments, Snapshot, Task};
 use taskdiag_core::text::unit::Setting;
 
-use super::cell::{cell, limit, number, Cell, Reason};
 use super::cgroup::{self, Text};
 use super::sections::{Section, NAMESPACES, SECTIONS};
 use super::unit;
 use crate::maps::FileSum;
+use crate::output::owned::OwnedValue;
+
+/// Why something is missing, as a word.
+pub type Reason = &'static str;
+
+/// A value, or why it is missing.
+pub type Cell = Result<OwnedValue, Reason>;
+
+/// A limit; `None` is unlimited.
+pub fn limit(limit: Option<u64>) -> OwnedValue {
+    limit.map_or_else(|| OwnedValue::Text(b"unlimited".into()), OwnedValue::Unsigned)
+}
 
 /// The collected facts about a process.
 #[derive(Debug)]
@@ -150,13 +161,13 @@ pub fn limits(task: &Task<'_>, user_threads: Result<u64, Reason>) -> Result<Vec<
         let percent = match (used, soft) {
             (Err(reason), _) => Err(reason),
             (_, None | Some(0)) => Err("none"),
-            (Ok(used), Some(soft)) => Ok(cell(Value::Float(used as f64 * 100.0 / soft as f64))),
+            (Ok(used), Some(soft)) => Ok(OwnedValue::Float(used as f64 * 100.0 / soft as f64)),
         };
         vec![
-            Ok(cell(Value::Text(name.as_bytes()))),
+            Ok(OwnedValue::Text(name.into())),
             Ok(limit(soft)),
             Ok(limit(hard)),
-            used.map(|used| cell(Value::Unsigned(used))),
+            used.map(OwnedValue::Unsigned),
             percent,
         ]
     };
@@ -172,23 +183,23 @@ fn namespaces(facts: &Facts, task: &Task<'_>) -> Vec<Vec<Cell>> {
             (_, None) => Err("gone"),
             (_, Some(own)) => own.value(field).map_err(Absent::as_str),
         };
-        let is_own = theirs.and_then(|theirs| Ok(cell(Value::Flag(theirs == ours?))));
-        vec![Ok(cell(Value::Text(name.as_bytes()))), theirs.map(cell), is_own]
+        let is_own = theirs.and_then(|theirs| Ok(OwnedValue::Flag(theirs == ours?)));
+        vec![Ok(OwnedValue::Text(name.into())), theirs.map(OwnedValue::new), is_own]
     };
     NAMESPACES.into_iter().map(row).collect()
 }
 
 /// A row for each sum of mappings.
 pub fn mappings(sums: &[FileSum]) -> Vec<Vec<Cell>> {
-    let known = |bytes: Result<u64, Absent>| bytes.map(|bytes| cell(Value::Unsigned(bytes))).map_err(Absent::as_str);
+    let known = |bytes: Result<u64, Absent>| bytes.map(OwnedValue::Unsigned).map_err(Absent::as_str);
     let row = |sum: &FileSum| {
         vec![
             known(sum.rss_bytes),
-            number(sum.size_bytes),
+            Ok(OwnedValue::Unsigned(sum.size_bytes)),
             known(sum.dirty_bytes),
             known(sum.hugetlb_bytes),
-            number(sum.mappings),
-            Ok(cell(Value::Text(&sum.name))),
+            Ok(OwnedValue::Unsigned(sum.mappings)),
+            Ok(OwnedValue::Text(sum.name.clone())),
         ]
     };
     sums.iter().map(row).collect()
@@ -197,9 +208,9 @@ pub fn mappings(sums: &[FileSum]) -> Vec<Vec<Cell>> {
 fn files(kinds: &[OfKind]) -> Vec<Vec<Cell>> {
     let row = |of: &OfKind| {
         vec![
-            of.kind.map(|kind| cell(Value::Text(kind.as_bytes()))),
-            number(of.count),
-            of.deleted.and_then(number),
+            of.kind.map(|kind| OwnedValue::Text(kind.into())),
+            Ok(OwnedValue::Unsigned(of.count)),
+            of.deleted.map(OwnedValue::Unsigned),
         ]
     };
     kinds.iter().map(row).collect()
@@ -209,8 +220,8 @@ fn files(kinds: &[OfKind]) -> Vec<Vec<Cell>> {
 /// are no names. A requested variable that does not exist has no value.
 pub fn variables(environ: Arguments<'_>, names: &[String]) -> Vec<Vec<Cell>> {
     let row = |name: &[u8], value: Option<&[u8]>| {
-        let value = value.map(|value| cell(Value::Text(value)));
-        vec![Ok(cell(Value::Text(name))), value.ok_or("none")]
+        let value = value.map(|value| OwnedValue::Text(value.into()));
+        vec![Ok(OwnedValue::Text(name.into())), value.ok_or("none")]
     };
     let split = |entry: &[u8]| -> (Vec<u8>, Option<Vec<u8>>) {
         match entry.iter().position(|&byte| byte == b'=') {
@@ -229,9 +240,8 @@ pub fn variables(environ: Arguments<'_>, names: &[String]) -> Vec<Vec<Cell>> {
 
 #[cfg(test)]
 mod tests {
-    use taskdiag::{Field, Handle, Query};
+    use taskdiag::{Field, Handle, Query, Value};
 
-    use super::super::cell::OwnedValue;
     use super::super::sections::fields_of_process;
     use super::*;
 

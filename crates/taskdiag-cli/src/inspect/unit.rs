@@ -9,12 +9,13 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
-use taskdiag::{Absent, Known, Mask, Task, Value};
+use taskdiag::{Absent, Known, Mask, Task};
 use taskdiag_core::names;
 use taskdiag_core::text::unit::{self, Setting};
 
-use super::cell::{cell, Cell, OwnedValue};
+use super::page::Cell;
 use crate::file;
+use crate::output::owned::OwnedValue;
 
 /// The directories of system units, in order of precedence.
 const SYSTEM: [&str; 12] = [
@@ -125,12 +126,12 @@ pub fn compare(settings: &[Setting], task: &Task<'_>) -> Vec<Vec<Cell>> {
 }
 
 fn row(key: &str, asked: &[u8], compared: Known<Compared>) -> Vec<Cell> {
-    let asked = [key.as_bytes(), asked].map(|text| Ok(cell(Value::Text(text))));
+    let asked = [key.as_bytes(), asked].map(|text| Ok(OwnedValue::Text(text.into())));
     let (actual, agrees) = match compared {
         Ok((actual, agrees)) => (Ok(actual), agrees),
         Err(reason) => (Err(reason), Err(reason)),
     };
-    let agrees = agrees.map(|agrees| cell(Value::Flag(agrees)));
+    let agrees = agrees.map(OwnedValue::Flag);
     let compared = [actual, agrees].map(|known| known.map_err(Absent::as_str));
     asked.into_iter().chain(compared).collect()
 }
@@ -144,7 +145,7 @@ fn scalar(key: &str, asked: &[u8], task: &Task<'_>) -> Known<Compared> {
         // Only systemd can resolve specifiers.
         let is_plain = !asked.contains(&b'%');
         Ok((
-            cell(Value::Text(name)),
+            OwnedValue::Text(name.into()),
             is_plain.then_some(agrees).ok_or(Absent::NotApplicable),
         ))
     };
@@ -154,7 +155,7 @@ fn scalar(key: &str, asked: &[u8], task: &Task<'_>) -> Known<Compared> {
         "NoNewPrivileges" => {
             let actual = task.no_new_privs()?;
             // Other settings may imply it.
-            Ok((cell(Value::Flag(actual)), Ok(actual || !is_yes(asked))))
+            Ok((OwnedValue::Flag(actual), Ok(actual || !is_yes(asked))))
         }
         _ => Err(Absent::NotApplicable),
     }
@@ -176,7 +177,7 @@ fn list(key: &str, asked: &[Vec<u8>], task: &Task<'_>) -> Known<Compared> {
     let agrees = unit::capabilities(asked)
         .map(|asked| actual & !asked == 0)
         .ok_or(Absent::NotApplicable);
-    Ok((cell(Value::Text(names_of(actual).as_bytes())), agrees))
+    Ok((OwnedValue::Text(names_of(actual).into()), agrees))
 }
 
 /// The names of a set of capabilities, in the form that units use.

@@ -4,11 +4,11 @@ use std::io;
 
 use taskdiag::{Absent, Field, Kind, Task, Value};
 
-use super::cell::{Cell, OwnedValue};
-use super::page::{Body, PagePart};
+use super::page::{Body, Cell, PagePart};
 use super::sections::{Section, Shape};
 use crate::output::cell::{formatted, is_number, Cells};
 use crate::output::listing::ListingColumn;
+use crate::output::owned::OwnedValue;
 use crate::output::relation::{column, Absences, ColumnInfo};
 use crate::output::rows::object;
 use crate::output::table::{terminal_width, write_title, Align, Table};
