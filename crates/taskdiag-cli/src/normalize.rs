@@ -6,12 +6,12 @@ use clap::Args as ClapArgs;
 use taskdiag::maps::{BuildId, Normalized, Normalizer, Outcome as Place};
 use taskdiag::{Absent, ErrorKind, Known, Value};
 
-use crate::maps::{self, address, build_id_cell, SOURCES};
-use crate::outcome::{lacking, say, say_denied, Failure, Outcome};
+use crate::maps::{self, address, SOURCES};
+use crate::outcome::{lacking, lacks, say, say_missing, say_missing_denied, Failure, Outcome};
 use crate::output::document::Head;
 use crate::output::format::OutputOptions;
 use crate::output::listing::{CompositeCell, DefaultColumns, Form, Layout, Listing, ListingColumn};
-use crate::output::relation::{columns, Cell, ColumnInfo, Row};
+use crate::output::relation::{columns, Cell, ColumnInfo, Row, NONE};
 use crate::output::table::Align;
 use crate::output::{cell, text};
 use crate::quantity;
@@ -128,9 +128,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         let _ = listing.row(&row);
     }
     listing.finish(|_| {})?;
-    let lacking = |reason| rows().filter(|row| row.build_id == Err(reason)).count();
-    let (denied, silent) = (lacking(Absent::Denied), lacking(Absent::NoAnswer));
-    let truncated = lacking(Absent::Truncated);
+    let lacking = |reason| rows().filter(|row| row.build_id == Err(reason)).count() as u64;
     if unmapped > 0 {
         say(format_args!(
             "nothing is mapped at {unmapped} of {} addresses",
@@ -138,25 +136,13 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         ));
     }
     let is_unread = |row: &AddressRow<'_>| matches!(row.elf_address, Err("denied" | "no answer"));
-    let unread = rows().filter(is_unread).count();
-    if unread > 0 {
-        say(format_args!(
-            "elf addresses: the file of {unread} addresses can't be read"
-        ));
-    }
-    if truncated > 0 {
-        say(format_args!("build ids: too long for {truncated} addresses"));
-    }
-    if silent > 0 {
-        say(format_args!(
-            "build ids: no answer for {silent} addresses (--patience waits longer)"
-        ));
-    }
-    let denied = match denied {
-        0 => Outcome::Complete,
-        count => say_denied(format_args!("build ids: denied for {count} addresses")),
-    };
-    Ok(denied.and(Outcome::partial_if(unmapped + truncated + silent + unread > 0)))
+    let missing = say_missing(lacks! {
+        rows().filter(is_unread).count() as u64, "address" => "elf addresses: the file of {} can't be read";
+        lacking(Absent::Truncated), "address" => "build ids: too long for {}";
+        lacking(Absent::NoAnswer), "address" => "build ids: no answer for {} (--patience waits longer)";
+    });
+    let denied = say_missing_denied(lacks! { lacking(Absent::Denied), "address" => "build ids: denied for {}"; });
+    Ok(missing.and(denied).and(Outcome::partial_if(unmapped > 0)))
 }
 
 /// The findings about an address.
@@ -224,7 +210,9 @@ impl Row for AddressRow<'_> {
             NAME => self.name.map(Value::Text),
             BUILD_ID => match (self.name, self.build_id) {
                 (Err(reason), Ok(None)) => Err(reason),
-                _ => build_id_cell(self.build_id, &self.written_build_id),
+                (_, Ok(None)) => Err(NONE),
+                (_, Ok(Some(_))) => Ok(Value::Text(self.written_build_id.as_bytes())),
+                (_, Err(reason)) => Err(reason.as_str()),
             },
             DELETED => self.deleted.map(Value::Flag),
             ELF_ADDRESS => self.elf_address.map(|(address, _)| Value::Mask(address)),

@@ -544,7 +544,7 @@ fn silent_processes_hold_nobody() {
     assert!(run.text().contains("/libc"));
     let run = ask(&["normalize", "--jsonl", &pid, at], 1);
     assert!(
-        run.stderr.contains("build ids: no answer for 1 addresses"),
+        run.stderr.contains("build ids: no answer for 1 address (--patience"),
         "{}",
         run.stderr
     );

@@ -20,7 +20,7 @@ use crate::proc;
 use crate::quantity;
 use crate::selection::{Selection, SELECTING};
 use crate::source::{parser, sources, Choices, ForcedSource, SourceOptions};
-pub use row::{build_id_cell, RELATION};
+pub use row::RELATION;
 pub use sums::{by_file, FileSum};
 
 /// List the memory mappings of processes: addresses, permissions, files

@@ -1,12 +1,12 @@
 //! Rows of mappings.
 
-use taskdiag::maps::{BuildId, MapField, Row as MapRow};
-use taskdiag::{Absent, Known, Value};
+use taskdiag::maps::{MapField, Row as MapRow};
+use taskdiag::{Absent, Value};
 
 use super::Args;
 use crate::output::cell::formatted;
 use crate::output::listing::{CompositeCell, DefaultColumns, ListingColumn};
-use crate::output::relation::{columns_of, Cell, ColumnInfo, Row, NONE};
+use crate::output::relation::{columns_of, Cell, ColumnInfo, Row};
 use crate::output::table::Align;
 
 /// The columns of rows: [`MapField::ALL`].
@@ -17,6 +17,7 @@ pub const RELATION: [ColumnInfo; MapField::ALL.len()] = {
     columns
 };
 
+// The indexes of columns.
 const PID: usize = MapField::Pid as usize;
 const START: usize = MapField::Start as usize;
 const END: usize = MapField::End as usize;
@@ -27,31 +28,16 @@ const MAJOR: usize = MapField::DevMajor as usize;
 const MINOR: usize = MapField::DevMinor as usize;
 const INODE: usize = MapField::Inode as usize;
 const NAME: usize = MapField::Name as usize;
-/// The index of the build id among the columns.
 pub const BUILD_ID: usize = MapField::BuildId as usize;
-/// The index of the build id of Go.
 pub const GO_BUILD_ID: usize = MapField::GoBuildId as usize;
-/// The index of the page size.
 pub const PAGE_SIZE: usize = MapField::PageSizeBytes as usize;
-/// The index of the resident size.
 pub const RSS: usize = MapField::RssBytes as usize;
-/// The index of the dirty size.
 pub const DIRTY: usize = MapField::DirtyBytes as usize;
-/// The index of the resident size of huge pages.
 pub const HUGETLB: usize = MapField::HugetlbBytes as usize;
 
 impl Row for MapRow<'_> {
     fn cell(&self, column: usize) -> Cell<'_> {
         self.value(MapField::ALL[column]).map_err(Absent::as_str)
-    }
-}
-
-/// A build id, whose text is `written`.
-pub fn build_id_cell(id: Known<Option<BuildId>>, written: &str) -> Cell<'_> {
-    match id {
-        Ok(Some(_)) => Ok(Value::Text(written.as_bytes())),
-        Ok(None) => Err(NONE),
-        Err(reason) => Err(reason.as_str()),
     }
 }
 
