@@ -67,7 +67,6 @@ impl<T: Copy + PartialEq> Chosen<T> {
 /// One key to sort by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SortBy<T> {
-    /// The key.
     pub key: T,
     /// Whether the largest comes first.
     pub descending: bool,

@@ -106,7 +106,6 @@ fn join_values(arguments: &mut Vec<OsString>) {
 enum Values {
     /// What one of these fields is in a running process.
     Running(&'static [Field]),
-    /// A signal.
     Signal,
     /// A column of the command.
     Column,

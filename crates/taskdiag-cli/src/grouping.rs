@@ -112,7 +112,6 @@ pub static USER: Grouping = of_process(
     |task| Ok(Name::User(task.euid()?)),
 );
 
-/// [`program`].
 pub static PROGRAM: Grouping = of_process(
     "PROGRAM",
     &columns! { "program": Text, "The file name of the executable; the name of the process where that is denied."; },
@@ -120,7 +119,6 @@ pub static PROGRAM: Grouping = of_process(
     |task| text_of(program(task)),
 );
 
-/// [`script`].
 static SCRIPT: Grouping = of_process(
     "SCRIPT",
     &columns! {
@@ -130,7 +128,6 @@ static SCRIPT: Grouping = of_process(
     |task| text_of(script(task)),
 );
 
-/// [`unit()`].
 pub static UNIT: Grouping = of_process(
     "UNIT",
     &columns! { "unit": Text, "The systemd unit, of the system or of a user."; },
@@ -138,7 +135,6 @@ pub static UNIT: Grouping = of_process(
     |task| text_of(unit(task)),
 );
 
-/// [`container`].
 pub static CONTAINER: Grouping = of_process(
     "CONTAINER",
     &columns! { "container": Text, "The name of the container, or its id."; },

@@ -288,11 +288,9 @@ pub const PRESSURES: [&str; 3] = ["cpu", "memory", "io"];
 pub struct Host {
     /// Seconds since boot.
     pub uptime_s: Option<u64>,
-    /// Load.
     pub load: Option<Load>,
     /// Processors.
     pub stat: Stat,
-    /// Memory.
     pub memory: Option<Memory>,
     /// For each of [`PRESSURES`], the percentage of the last ten seconds in which some task waited
     /// for the resource (Linux 4.20).
@@ -307,7 +305,6 @@ pub struct Host {
 }
 
 impl Host {
-    /// Reads it.
     pub fn read() -> Host {
         Host {
             uptime_s: text("uptime").and_then(|text| uptime(&text)),

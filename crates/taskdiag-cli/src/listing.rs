@@ -122,7 +122,6 @@ impl Answers {
         answers.filter_map(|(group, answer)| Some((group.name(), answer.ok()?.name())))
     }
 
-    /// The tasks.
     pub fn tasks(&self) -> Vec<Task<'_>> {
         self.snapshot.tasks().collect()
     }

@@ -58,7 +58,6 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// The message.
     pub fn message(&self) -> String {
         match self {
             Failure::Unanswered(message) | Failure::Fatal(message) => message.clone(),

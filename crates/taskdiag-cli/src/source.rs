@@ -38,7 +38,6 @@ macro_rules! sources {
 }
 pub(crate) use sources;
 
-/// The sources of tasks.
 const TASK_SOURCES: &Choices<ForcedSource<SourceId>> = sources! {
     "auto", "Whichever is fastest here";
     "bpf": SourceId::Bpf, "BPF programs; needs CAP_BPF and CAP_PERFMON";

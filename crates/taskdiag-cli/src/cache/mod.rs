@@ -128,7 +128,6 @@ struct Options {
     stats: bool,
 }
 
-/// The sources.
 const SOURCES: &Choices<ForcedSource<Source>> = sources! {
     "auto", "cachestat; mincore on kernels without it";
     "cachestat": Source::Cachestat, "cachestat(2), Linux 6.5";

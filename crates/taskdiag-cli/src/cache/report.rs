@@ -27,7 +27,6 @@ pub struct Style {
     pub scale: Option<Scale>,
     /// Whether there is a header.
     pub header: bool,
-    /// The source.
     pub source: Source,
     /// The part of each file that was asked about.
     pub range: ByteRange,

@@ -90,7 +90,6 @@ pub static COUNT: CompositeCell = CompositeCell {
 /// A file or a directory.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
-    /// Its path.
     pub path: &'a [u8],
     /// Its size; for a directory, the sum of the sizes of its files.
     pub size_bytes: Result<u64, Absent>,
@@ -102,7 +101,6 @@ pub struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// A file.
     pub fn file(path: &'a [u8], size_bytes: Result<u64, Absent>, usage: Result<Usage, Absent>) -> Entry<'a> {
         Entry {
             path,

@@ -98,7 +98,6 @@ impl Held {
         files.iter().filter_map(|id| self.files.get(id).copied())
     }
 
-    /// The sum of a group.
     pub fn sum(&self, group: &Group, source: Source) -> Sum {
         let mut sum = Sum {
             processes: group.0,

@@ -88,7 +88,6 @@ const KINDS: &Choices<EventKind> = &[
     ("exit", EventKind::Exit, "A process or thread ended"),
 ];
 
-/// The sources.
 const SOURCES: &Choices<ForcedSource<EventSource>> = sources! {
     "auto", "Tracepoints if allowed, else the proc connector";
     "bpf": EventSource::Bpf, "BPF programs on tracepoints; needs CAP_BPF and CAP_PERFMON";

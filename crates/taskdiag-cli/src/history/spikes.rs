@@ -10,7 +10,6 @@ pub struct Point {
 }
 
 taskdiag_core::named_enum! {
-    /// The resource of a spike.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum SpikeResource {
         Processors => "processors",
@@ -39,12 +38,10 @@ impl SpikeResource {
     }
 }
 
-/// A spike.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spike {
     /// The index of the highest sample.
     pub index: usize,
-    /// The resource.
     pub of: SpikeResource,
     /// The share used at the highest sample.
     pub part: f64,

@@ -13,7 +13,6 @@ use super::past::Recorded;
 use super::spikes::{spikes, Point, Spike, BEFORE};
 use crate::host::{MemInfo, Memory, Times};
 
-/// A sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SampleId {
     /// The name of its segment.

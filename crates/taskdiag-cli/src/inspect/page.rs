@@ -29,7 +29,6 @@ pub struct Facts {
     pub own: Result<Snapshot, Reason>,
     /// Its parent, the parent of that, and so on.
     pub parents: Vec<Snapshot>,
-    /// Its threads.
     pub threads: Result<Snapshot, Reason>,
     /// The number of threads of its real user.
     pub user_threads: Result<u64, Reason>,
@@ -37,7 +36,6 @@ pub struct Facts {
     pub cgroup: Vec<Text>,
     /// The settings of its unit.
     pub settings: Result<Vec<Setting>, Reason>,
-    /// Its mappings by file.
     pub mappings: Result<Vec<FileSum>, Reason>,
     /// Its descriptors, by kind.
     pub files: Result<Vec<OfKind>, Reason>,
@@ -50,7 +48,6 @@ pub struct Facts {
 /// Descriptors of one kind of file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OfKind {
-    /// The kind.
     pub kind: Result<&'static str, Reason>,
     /// The number of descriptors.
     pub count: u64,
@@ -58,10 +55,8 @@ pub struct OfKind {
     pub deleted: Result<u64, Reason>,
 }
 
-/// A part of the page.
 #[derive(Debug)]
 pub struct PagePart<'a> {
-    /// The section.
     pub section: Section,
     /// Its content.
     pub body: Result<Body<'a>, Reason>,

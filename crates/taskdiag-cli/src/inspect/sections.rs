@@ -35,7 +35,6 @@ pub enum Shape {
 /// The sections, in the order of the page: the key in JSON, the title, the values, and what they are.
 macro_rules! sections {
     ($($section:ident: $key:literal, $title:literal, $shape:ident($values:expr), $meaning:literal;)*) => {
-        /// The sections.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[allow(missing_docs)] // each has its name
         pub enum Section {

@@ -79,7 +79,6 @@ pub struct Args {
     output: OutputOptions,
 }
 
-/// The sources.
 pub const SOURCES: &Choices<ForcedSource<SourceId>> = sources! {
     "auto", "Whichever is fastest here";
     "procmap": SourceId::Procmap, "The PROCMAP_QUERY ioctl, Linux 6.11";
@@ -320,7 +319,6 @@ impl Answers {
         self.outcome = self.outcome.and(say_silent(silent));
     }
 
-    /// All mappings.
     fn rows(&self) -> impl Iterator<Item = Mapping<'_>> + '_ {
         self.lists.iter().flatten()
     }

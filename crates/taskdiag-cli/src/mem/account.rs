@@ -21,7 +21,6 @@ pub struct Line {
     pub bytes: Known<i64>,
     /// The line that contains this one; empty for lines that add up to the total.
     pub part_of: &'static str,
-    /// The meaning.
     pub meaning: Cow<'static, str>,
 }
 

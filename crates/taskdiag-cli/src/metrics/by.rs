@@ -60,7 +60,6 @@ impl By {
         self != By::User
     }
 
-    /// The group, from the values of its fields.
     pub fn group<'v>(self, value: impl Fn(Field) -> Result<Value<'v>, Absent>) -> Group {
         let (mut name, mut is_late) = (UNKNOWN.to_owned(), false);
         for &field in self.fields() {

@@ -61,7 +61,6 @@ pub enum Listener {
     Unix(UnixListener, SocketFile),
 }
 
-/// The file of a socket.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,

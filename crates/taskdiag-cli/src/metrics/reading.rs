@@ -167,7 +167,6 @@ fn reading(task: &Task<'_>, boot_s: u64, missing: &mut Missing) -> Option<Readin
     })
 }
 
-/// The readings of threads.
 pub fn thread_readings(snapshot: &Snapshot, missing: &mut Missing) -> Vec<ThreadReading> {
     let reading = |task: Task<'_>, missing: &mut Missing| -> Option<ThreadReading> {
         Some(ThreadReading {

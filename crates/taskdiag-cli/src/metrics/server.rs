@@ -75,7 +75,6 @@ pub struct Options {
     pub fresh_for: Duration,
 }
 
-/// The server.
 #[derive(Debug)]
 pub struct Server {
     listener: Listener,
@@ -131,7 +130,6 @@ enum Phase {
 }
 
 impl Server {
-    /// Creates a server.
     pub fn new(listener: Listener, sampler: Sampler, options: Options) -> Server {
         Server {
             listener,

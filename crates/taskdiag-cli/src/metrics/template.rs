@@ -24,9 +24,7 @@ enum Piece {
     Match(String),
     /// One capture, with `index`.
     Indexed(String),
-    /// All cgroups.
     Cgroups,
-    /// One cgroup.
     Cgroup(usize),
 }
 
@@ -35,7 +33,6 @@ enum Piece {
 pub struct Needs {
     /// Its arguments.
     pub cmdline: bool,
-    /// Its cgroups.
     pub cgroup: bool,
     /// The name of its user.
     pub user: bool,

@@ -12,7 +12,6 @@ use crate::history;
 /// What a JSON document says about its rows. The other members are the same for all commands.
 #[derive(Clone, Debug)]
 pub struct Head<'a> {
-    /// The command.
     pub command: &'a str,
     /// What each source answered.
     pub sources: Vec<(&'a str, &'a str)>,

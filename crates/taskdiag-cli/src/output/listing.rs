@@ -120,7 +120,6 @@ impl ListingColumn {
 /// What is shown without `-o`.
 #[derive(Debug)]
 pub struct DefaultColumns {
-    /// The columns of the table.
     pub table: Vec<ListingColumn>,
     /// The columns for programs.
     pub rows: Vec<usize>,
@@ -132,7 +131,6 @@ pub struct Layout {
     relation: &'static [ColumnInfo],
     /// What `-o` chose.
     pub chosen: Chosen<usize>,
-    /// The columns of the table.
     pub table: Vec<ListingColumn>,
     /// The columns for programs.
     pub rows: Vec<usize>,

@@ -15,7 +15,6 @@ use crate::history;
 use crate::outcome::say;
 use crate::users;
 
-/// The kind of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameKind {
     /// A user id.

@@ -6,28 +6,19 @@ use taskdiag::{Arguments, Ids, Value};
 use super::relation::{Cell, Row, NONE};
 use crate::choice::{order, Key, SortBy};
 
-/// A copy of a value of a row, for sorting.
+/// A copy of a value of a row, for sorting: of the same kind, or as text.
 #[derive(Clone, Debug)]
 pub enum OwnedValue {
-    /// [`Value::Unsigned`].
     Unsigned(u64),
-    /// [`Value::Signed`].
     Signed(i64),
-    /// [`Value::Mask`].
     Mask(u64),
-    /// [`Value::Flag`].
     Flag(bool),
-    /// [`Value::Float`].
     Float(f64),
-    /// [`Value::Letter`].
     Letter(char),
-    /// [`Value::Owners`].
     Owners(Vec<Owner>),
-    /// [`Value::Texts`].
     Texts(Vec<u8>),
-    /// [`Value::Ids`].
     Ids(Vec<u8>),
-    /// [`Value::Text`], and all other kinds.
+    /// Also values of kinds that are not above.
     Text(Vec<u8>),
 }
 
@@ -49,7 +40,6 @@ impl OwnedValue {
         }
     }
 
-    /// The value.
     pub fn value(&self) -> Value<'_> {
         match self {
             OwnedValue::Unsigned(number) => Value::Unsigned(*number),

@@ -30,7 +30,6 @@ pub struct ColumnInfo {
 /// What tables show for a task without a unit, a container, a terminal. ps' own columns have a dash.
 pub const IN_NONE: &str = "(none)";
 
-/// A column.
 pub const fn column(name: &'static str, kind: Kind, meaning: &'static str) -> ColumnInfo {
     ColumnInfo {
         name,
@@ -64,7 +63,6 @@ macro_rules! columns_of {
 pub(crate) use columns_of;
 
 impl ColumnInfo {
-    /// The column of a task's field.
     pub fn of_task(field: Field) -> ColumnInfo {
         let info = field.info();
         ColumnInfo {

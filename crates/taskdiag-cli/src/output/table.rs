@@ -112,7 +112,6 @@ impl Table {
         self.columns[column].style = style;
     }
 
-    /// Hides a column.
     pub fn hide(&mut self, column: usize) {
         self.columns[column].is_hidden = true;
     }

@@ -25,7 +25,6 @@ pub enum Vocabulary {
     Fields,
 }
 
-/// The content of a column.
 #[derive(Clone, Copy, Debug)]
 pub enum ColumnContent {
     /// What ps shows for a specifier.
@@ -35,7 +34,6 @@ pub enum ColumnContent {
 }
 
 impl ColumnContent {
-    /// The fields that it needs.
     pub fn needs(&self) -> Fields {
         match self {
             ColumnContent::Specifier(specifier) => specifier.needs().collect(),
@@ -44,14 +42,11 @@ impl ColumnContent {
     }
 }
 
-/// A column.
 #[derive(Clone, Debug)]
 pub struct Column {
-    /// Its header.
     pub header: String,
     /// The width that was asked for.
     pub width: Option<usize>,
-    /// What it shows.
     pub shows: ColumnContent,
     /// Whether `-o` named it. Values that are missing in a predefined format are not reported.
     pub is_named: bool,

@@ -36,7 +36,6 @@ pub struct Modifiers {
 /// What cells need in addition to the values of their task.
 #[derive(Debug)]
 pub struct Host {
-    /// The modifiers.
     pub modifiers: Modifiers,
     /// Names of users and groups.
     pub names: Names,

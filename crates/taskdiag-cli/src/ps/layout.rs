@@ -136,7 +136,6 @@ impl TaskLayout {
 /// What the arguments mean.
 #[derive(Debug)]
 pub struct PsRequest {
-    /// The query.
     pub query: Query,
     /// The order of the rows.
     pub sort: Vec<SortBy<PsKey>>,

@@ -29,7 +29,6 @@ impl Default for Sessions {
 }
 
 impl Sessions {
-    /// The seat of a session.
     pub fn seat(&mut self, session: &[u8]) -> Option<&[u8]> {
         let run = &self.run;
         let seat = self.seats.entry(session.to_vec()).or_insert_with(|| {
@@ -41,7 +40,6 @@ impl Sessions {
         seat.as_deref()
     }
 
-    /// The machine of a unit.
     pub fn machine(&mut self, unit: &[u8]) -> Option<&[u8]> {
         let run = &self.run;
         let machine = self.machines.entry(unit.to_vec()).or_insert_with(|| {

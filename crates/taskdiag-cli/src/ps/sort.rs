@@ -16,7 +16,6 @@ use crate::selection;
 pub enum PsKey {
     /// A column of ps.
     Specifier(&'static Specifier),
-    /// A field.
     Field(Field),
 }
 
@@ -110,7 +109,6 @@ fn key(name: &str, vocabulary: Vocabulary) -> Result<PsKey, Failure> {
 }
 
 impl PsKey {
-    /// The fields that it needs.
     pub fn needs(&self) -> Fields {
         match self {
             PsKey::Specifier(specifier) => specifier.needs().collect(),

@@ -31,7 +31,6 @@ pub enum Level {
     Process,
     /// Threads. Processes have a dash.
     Thread,
-    /// Both.
     Both,
 }
 
@@ -55,7 +54,6 @@ pub const WIDE_SETS: usize = 7;
 pub enum Order {
     /// By the value of its first field.
     Field,
-    /// By a number.
     Number(fn(&mut Cell<'_>) -> Option<i128>),
     /// By the text that is shown.
     Text,
@@ -67,11 +65,8 @@ type Show = fn(&mut Cell<'_>);
 /// A row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Specifier {
-    /// Its name.
     pub name: &'static str,
-    /// Its header.
     pub header: &'static str,
-    /// Its width.
     pub width: Width,
     /// Its alignment.
     pub justify: Justify,
@@ -95,7 +90,6 @@ impl Specifier {
         self.fields.iter().chain(self.besides).copied()
     }
 
-    /// The specifier of this name.
     pub fn named(name: &str) -> Option<&'static Specifier> {
         TABLE.iter().find(|specifier| specifier.name == name)
     }

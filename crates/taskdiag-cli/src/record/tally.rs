@@ -75,7 +75,6 @@ impl Tally {
         })
     }
 
-    /// The source of the events.
     pub fn source(&self) -> EventSource {
         self.events.source()
     }

@@ -69,7 +69,6 @@ pub fn of(history: Option<&Past<'_>>, memory: Memory, caches: Vec<String>) -> Ve
 /// The recording of a page. Times are in the form of options.
 #[derive(Clone, Debug)]
 pub struct Past<'a> {
-    /// Its directory.
     pub directory: &'a Path,
     /// The tier from which the charts were made.
     pub tier: &'a str,

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// The kind of an incident.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IncidentKind {
     /// The OOM killer killed this many processes of this cgroup since the previous point.

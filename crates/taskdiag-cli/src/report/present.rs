@@ -25,7 +25,6 @@ taskdiag_core::named_enum! {
 }
 
 impl Memory {
-    /// The field.
     pub fn field(self) -> Field {
         match self {
             Memory::Pss => Field::PssBytes,
@@ -66,7 +65,6 @@ pub fn naming() -> Fields {
     grouping::fields(&GROUPINGS.map(|(_, by, _)| by))
 }
 
-/// A process.
 #[derive(Clone, Debug)]
 pub struct Process {
     /// Its id.

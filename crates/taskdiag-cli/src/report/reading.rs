@@ -69,7 +69,6 @@ pub struct Read {
     pub tier: &'static str,
     /// The number of samples.
     pub samples: u64,
-    /// The points.
     pub points: Vec<Point>,
     /// How the memory of groups is measured.
     pub memory: Memory,

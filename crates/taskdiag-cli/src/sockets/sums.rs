@@ -20,7 +20,6 @@ pub static PORT: Grouping = Grouping::own("PORT", &[of(SocketField::Protocol), o
 /// State, with the family.
 pub static STATE: Grouping = Grouping::own("STATE", &[of(SocketField::Family), of(SocketField::State)]);
 
-/// Protocol.
 static PROTOCOL: Grouping = Grouping::own("PROTO", &[of(SocketField::Protocol)]);
 
 /// The address at the other end.

@@ -112,7 +112,6 @@ impl TopColumn {
         }
     }
 
-    /// Its heading.
     pub fn heading(self) -> &'static str {
         match self {
             TopColumn::Cell(shown) => shown.heading,
@@ -253,16 +252,13 @@ pub fn commands(threads: bool) -> [TopColumn; 3] {
 /// The sort key of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SortKey {
-    /// A rate.
     Rate(Rate),
-    /// A field.
     Field(Field),
     /// Time on processors.
     Time,
 }
 
 impl SortKey {
-    /// The sort key with this name.
     pub fn named(name: &str) -> Result<SortKey, Failure> {
         match TopColumn::named(name)?.as_slice() {
             [show] => Ok(show.sort_key()),

@@ -46,7 +46,6 @@ pub struct Details {
 /// The lists of a page.
 #[derive(Clone, Debug, Default)]
 pub struct Lists {
-    /// The lists.
     pub lists: Vec<Texts>,
     /// What is missing in them.
     pub missing: String,
@@ -80,7 +79,6 @@ struct Subject {
 pub enum System {
     /// This machine, now. The handle reads lists.
     Machine(Box<Handle>),
-    /// A recording.
     Recording,
 }
 

@@ -82,7 +82,6 @@ fn drawn(by: &Grouping, name: &Name, names: &mut Names) -> String {
 /// Kernel threads are one program.
 const KERNEL: &[u8] = b"[kernel threads]";
 
-/// The fields that are summed.
 pub fn summed() -> Fields {
     Field::RssBytes | Field::UtimeNs | Field::StimeNs
 }

@@ -102,7 +102,6 @@ impl Action {
 /// Keys with the same action.
 #[derive(Clone, Copy, Debug)]
 pub struct Binding {
-    /// The keys.
     pub keys: &'static [Code],
     /// Their action.
     pub action: Action,

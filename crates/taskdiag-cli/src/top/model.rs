@@ -242,7 +242,6 @@ impl Model {
         lines.map(task).collect()
     }
 
-    /// A row that is a task.
     pub fn row(&self, index: usize) -> Option<ShownTask<'_>> {
         if let Rows::By(_) = self.rows {
             return None;

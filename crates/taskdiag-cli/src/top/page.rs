@@ -26,7 +26,6 @@ taskdiag_core::named_enum! {
     }
     /// All pages in order.
     pub const ALL;
-    /// Its title.
     pub fn title;
 }
 
@@ -40,7 +39,6 @@ impl Page {
         self.moved(1)
     }
 
-    /// The previous page.
     pub fn previous(self) -> Page {
         self.moved(Page::ALL.len() - 1)
     }

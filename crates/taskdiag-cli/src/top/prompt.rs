@@ -55,7 +55,6 @@ impl Line {
         }
     }
 
-    /// The text.
     pub fn text(&self) -> &str {
         &self.text
     }

@@ -14,7 +14,6 @@ use crate::watch::{Rate, SampleTime, Total};
 pub struct Rates([f64; Rate::ALL.len()]);
 
 impl Rates {
-    /// One of the rates.
     pub fn get(&self, rate: Rate) -> Option<f64> {
         let value = self.0[rate as usize];
         (!value.is_nan()).then_some(value)

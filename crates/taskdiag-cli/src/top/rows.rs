@@ -45,7 +45,6 @@ impl Rows {
         }
     }
 
-    /// The rows of a name.
     pub fn named(name: &str) -> Result<Rows, Failure> {
         if let Some((_, rows)) = WORDS.iter().find(|(word, _)| *word == name) {
             return Ok(*rows);
@@ -102,7 +101,6 @@ pub struct Target {
     pub tid: u32,
     /// Its start time shows whether it is still the same.
     pub identity: Identity,
-    /// Its name.
     pub name: Vec<u8>,
     /// The name of its user; empty if unknown.
     pub user: Vec<u8>,

@@ -119,7 +119,6 @@ impl Sampler {
         }
     }
 
-    /// Waits for a report.
     pub fn wait(&self) -> Report {
         let report = self.reports.recv();
         report.unwrap_or_else(|_| Report::Failed(ENDED.to_owned()))

@@ -21,7 +21,6 @@ use crate::outcome::{self, Failure};
 use crate::quantity;
 use crate::selection;
 
-/// A setting.
 pub struct Setting {
     /// Its name in the file.
     pub key: &'static str,

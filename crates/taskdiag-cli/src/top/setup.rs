@@ -9,7 +9,6 @@ use super::view::{Screen, View};
 /// What the cursor of the page can be on. The settings that are lists have an item for each element.
 #[derive(Clone, Copy)]
 pub enum Item {
-    /// A setting.
     Setting(&'static Setting),
     /// A line of the header, which is there or not.
     Header(HeaderPart),

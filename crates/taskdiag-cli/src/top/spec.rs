@@ -22,7 +22,6 @@ use crate::watch::{self, Rate};
 pub struct Spec {
     /// The kind of the rows.
     pub rows: Rows,
-    /// The fields of the survey.
     pub survey: Fields,
     /// The fields of the close look.
     pub look: Fields,

@@ -83,7 +83,6 @@ pub struct RowArgs {
     options: Options,
 }
 
-/// What to watch, and how.
 struct Watch<'a> {
     query: Query,
     threads: bool,
@@ -469,7 +468,6 @@ fn all_listed_ended(query: &Query, answers: &Answers) -> bool {
     query.scope.is_listed() && answers.snapshot.missing().len() == query.pids.len()
 }
 
-/// All tasks that exist.
 fn existing_tasks(handle: &mut Handle, threads: bool) -> Result<HashSet<Identity>, Failure> {
     let query = if threads { Query::threads() } else { Query::processes() };
     let snapshot = handle.query(&query.fields(Field::StartNs))?;

@@ -83,7 +83,6 @@ rates! {
 pub type Total = [u64; 2];
 
 impl Rate {
-    /// The rate of this name.
     pub fn named(name: &str) -> Option<Rate> {
         Rate::ALL.into_iter().find(|rate| rate.name() == name)
     }
@@ -183,7 +182,6 @@ pub type Rates = [Result<f64, &'static str>; Rate::ALL.len()];
 /// What a task did since the last sample.
 #[derive(Clone, Copy, Debug)]
 pub struct Activity {
-    /// The rates.
     pub rates: Rates,
     /// Whether it used processor time, as far as known.
     pub is_busy: bool,

@@ -70,7 +70,6 @@ pub enum Cell {
     None,
     /// A number, or a time in microseconds since 1970.
     Number(i64),
-    /// A text.
     Text(String),
 }
 

@@ -24,7 +24,6 @@ pub struct TableInfo {
     pub order: &'static [usize],
 }
 
-/// All tables.
 pub const TABLES: [TableInfo; 5] = [PROCESSES, EVENTS, PROGRAMS, CGROUPS, MEMORY];
 
 /// Formats all tables and their columns as Markdown.

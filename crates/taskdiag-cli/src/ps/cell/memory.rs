@@ -81,7 +81,6 @@ impl Cell<'_> {
         }
     }
 
-    /// An address.
     pub fn address(&mut self, field: Field) {
         let address = self.memory(field);
         self.write_or_dash(address, |cell, address| cell.write(format_args!("{address:016x}")));

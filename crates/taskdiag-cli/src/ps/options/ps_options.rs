@@ -78,7 +78,6 @@ pub enum List {
     OneOf(Field, Vec<u32>),
     /// The caller's terminal.
     OwnTerminal,
-    /// Names.
     Names(Vec<String>),
 }
 

@@ -11,7 +11,6 @@ use crate::ps::presets;
 /// What an option of ps takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takes {
-    /// Nothing.
     Nothing,
     /// A value. This is its name in the help.
     Value(&'static str),
@@ -22,7 +21,6 @@ pub enum Takes {
 /// The effect of an option with its value.
 type Does = fn(&mut Given, &str) -> Result<(), String>;
 
-/// An option of ps.
 #[derive(Clone, Copy, Debug)]
 pub struct PsOption {
     /// Its letter with a dash.
@@ -31,7 +29,6 @@ pub struct PsOption {
     pub bsd: Option<char>,
     /// Its long names.
     pub long: &'static [&'static str],
-    /// What it takes.
     pub takes: Takes,
     /// What it means, for the help.
     pub help: &'static str,
@@ -61,7 +58,6 @@ pub(super) const NOTHING: Takes = Takes::Nothing;
 const LIST: Takes = Takes::Value("LIST");
 const NUMBER: Takes = Takes::Value("N");
 
-/// All options of ps.
 #[rustfmt::skip]
 pub static OPTIONS: &[PsOption] = &[
     option('e', ' ', &[], NOTHING, "All processes", |g, _| { g.ps_options.choice.all = true; Ok(()) }),

@@ -11,7 +11,6 @@ use crate::top::canvas::{Area, Canvas, Style};
 use crate::top::keys::Action;
 use crate::top::model::States;
 
-/// Draws a line of the header.
 pub fn draw(canvas: &mut Canvas, area: Area, number: u16, line: HeaderLine, scene: &Scene<'_>) {
     let mut pen = Pen::new(canvas, area, number);
     let palette = scene.palette;

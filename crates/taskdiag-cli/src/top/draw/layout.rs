@@ -1,6 +1,5 @@
 //! Assigns the lines of the screen.
 
-/// A line of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderLine {
     /// The moment of a recording.
@@ -59,7 +58,6 @@ impl HeaderLine {
 /// The lines of the screen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// The header.
     pub header: Vec<HeaderLine>,
     /// The line of questions, messages, and the current view.
     pub status: u16,

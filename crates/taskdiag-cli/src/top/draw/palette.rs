@@ -68,7 +68,6 @@ impl Palette {
         }
     }
 
-    /// Errors.
     pub fn error(self) -> Style {
         self.color(Color::DarkRed).bold()
     }

@@ -65,7 +65,6 @@ impl<'a> Pen<'a> {
         self.put(label, palette.label()).put(value, palette.value());
     }
 
-    /// Skips columns.
     pub fn skip(&mut self, columns: usize) -> &mut Self {
         self.x = self.x.saturating_add(columns.min(self.room()) as u16);
         self

@@ -61,7 +61,6 @@ pub enum Question {
 /// A question, and the line in which it is answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prompt {
-    /// The question.
     pub question: Question,
     /// What was typed.
     pub line: Line,
@@ -115,7 +114,6 @@ pub enum Effect {
 /// What the screen shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Screen {
-    /// The table.
     Table,
     /// The help page, from this line on.
     Help(usize),
@@ -128,9 +126,7 @@ pub enum Screen {
 /// A message to the user, shown until the next key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// The text.
     pub text: String,
-    /// Whether it is an error.
     pub is_error: bool,
 }
 
