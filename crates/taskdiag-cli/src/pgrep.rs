@@ -169,15 +169,10 @@ impl Criteria {
         Ok(self.version)
     }
 
-    /// The number of the signal.
-    pub fn signal(&self) -> Result<u32, Failure> {
-        pkill::signal(&self.signal)
-    }
-
     /// The matching tasks, in order of their ids.
     pub fn matches(&self, handle: &mut Handle, wanted: &Wanted) -> Result<Vec<Match>, Failure> {
         let pattern = self.pattern()?;
-        let signal = self.signal()?;
+        let signal = pkill::signal(&self.signal)?;
         let pid = match &self.pidfile {
             Some(path) => match pid_in(path, self.logpidfile) {
                 Ok(pid) => Some(pid),
@@ -645,7 +640,6 @@ pub struct Args {
     criteria: Criteria,
 }
 
-/// Runs the command.
 pub fn run(mut args: Args) -> Result<Outcome, Failure> {
     args.criteria.inverse |= args.is_inverse;
     let wanted = Wanted {
@@ -674,7 +668,7 @@ pub fn run(mut args: Args) -> Result<Outcome, Failure> {
         }
     }
     finish(output)?;
-    Ok(found_any(&matches))
+    Ok(Outcome::partial_if(matches.is_empty()))
 }
 
 /// Errors other than wrong usage have their own exit status.
@@ -691,11 +685,6 @@ pub fn fatal(failure: Failure) -> Failure {
 /// Writes the rest of the output.
 pub fn finish(output: Output) -> Result<(), Failure> {
     output.finish().map_err(|error| fatal(error.into()))
-}
-
-/// The exit status of pgrep and pkill: whether anything matched.
-pub fn found_any(matches: &[Match]) -> Outcome {
-    Outcome::partial_if(matches.is_empty())
 }
 
 impl Match {

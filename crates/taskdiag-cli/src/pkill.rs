@@ -14,7 +14,7 @@ use taskdiag_sys::signals;
 
 use crate::outcome::{self, say, Failure, Outcome};
 use crate::output::Output;
-use crate::pgrep::{finish, found_any, Criteria, Match, Wanted};
+use crate::pgrep::{fatal, finish, Criteria, Match, Wanted};
 use crate::proc;
 use crate::ps::position_of;
 
@@ -110,12 +110,11 @@ fn is_like_signal(name: &str) -> bool {
 /// The number of processes that are opened at a time.
 const AT_ONCE: usize = 256;
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     if args.criteria.print_version()? {
         return Ok(Outcome::Complete);
     }
-    let number = args.criteria.signal()?;
+    let number = signal(&args.criteria.signal)?;
     let wanted = Wanted::default();
     if !args.dry_run {
         proc::chosen().check_ids("signals can't be sent")?;
@@ -123,11 +122,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let mut handle = args.criteria.from.handle();
     let matches = args.criteria.matches(&mut handle, &wanted)?;
     if args.criteria.count {
-        let mut output = Output::default();
-        output
-            .buffer
-            .extend_from_slice(format!("{}\n", matches.len()).as_bytes());
-        finish(output)?;
+        outcome::print(format!("{}\n", matches.len())).map_err(fatal)?;
     }
     if matches.is_empty() {
         return Ok(Outcome::Partial);
@@ -168,10 +163,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     if args.echo {
         print(&signalled, "killed")?;
     }
-    if is_kept.get() {
-        return Ok(Outcome::Partial);
-    }
-    Ok(found_any(&signalled))
+    Ok(Outcome::partial_if(is_kept.get() || signalled.is_empty()))
 }
 
 /// Sends the signal with `deliver` to the matching processes that still exist and match: `again`
