@@ -58,14 +58,11 @@ const HEADINGS: &[(Field, &str)] = &[
 /// Names of columns that are not fields, with their contents.
 static WORDS: [(&str, TopColumn); 3] = [
     ("time", TopColumn::Cell(ListingColumn::made("TIME", &tasks::TIME))),
-    (
-        "command",
-        TopColumn::Cell(ListingColumn::made("COMMAND", &tasks::COMMAND)),
-    ),
+    ("command", COMMAND),
     ("trend", TopColumn::Trend),
 ];
 
-static COMMAND: TopColumn = TopColumn::Cell(ListingColumn::made("COMMAND", &tasks::COMMAND));
+const COMMAND: TopColumn = TopColumn::Cell(ListingColumn::made("COMMAND", &tasks::COMMAND));
 
 impl TopColumn {
     /// The column of a field, with a short heading.
