@@ -118,10 +118,10 @@ fn text<'a>(texts: &'a [Text], file: &str) -> Result<&'a [u8], Absent> {
 /// The values of [`CGROUP_USE`].
 pub fn used(texts: &[Text]) -> Vec<Cell> {
     let figures = FIGURES.iter().map(|&(unified, other)| match figure(texts, unified) {
-        Err(UNKNOWN) => figure(texts, other),
+        Err(UNSUPPORTED) => figure(texts, other),
         // Each hierarchy freezes its own cgroups.
         Ok(known) if known.value() == Value::Flag(false) => match figure(texts, other) {
-            Err(UNKNOWN) => Ok(known),
+            Err(UNSUPPORTED) => Ok(known),
             other => other,
         },
         known => known,
@@ -129,12 +129,12 @@ pub fn used(texts: &[Text]) -> Vec<Cell> {
     figures.collect()
 }
 
-/// For a number that this kernel does not have.
-const UNKNOWN: &str = "unsupported";
+/// For what this kernel or this cgroup does not have.
+pub const UNSUPPORTED: &str = "unsupported";
 
 fn figure(texts: &[Text], (file, read): (&str, Read)) -> Cell {
     if file.is_empty() {
-        return Err(UNKNOWN);
+        return Err(UNSUPPORTED);
     }
     let text = |file| text(texts, file).map_err(Absent::as_str);
     let of_file = text(file)?;
@@ -156,7 +156,7 @@ fn figure(texts: &[Text], (file, read): (&str, Read)) -> Cell {
         Read::Quota => cgroup::quota(of_file).map(percent),
         Read::QuotaOf(file) => cgroup::quota1(of_file, text(file)?).map(percent),
     };
-    known.ok_or(UNKNOWN)
+    known.ok_or(UNSUPPORTED)
 }
 
 /// A row for each resource and each kind of waiting. The error says why nothing is known.

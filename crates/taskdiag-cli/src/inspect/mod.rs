@@ -79,7 +79,6 @@ impl OutputOptions {
     }
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     let facts = Inspector::new(&args.from, args.pid).facts(args.environ)?;
     let parts = page(&facts).ok_or_else(|| lacking(args.pid))?;

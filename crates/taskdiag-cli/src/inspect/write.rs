@@ -4,6 +4,7 @@ use std::io;
 
 use taskdiag::{Absent, Field, Kind, Task, Value};
 
+use super::cgroup::UNSUPPORTED;
 use super::page::{Body, Cell, PagePart};
 use super::sections::{Section, Shape};
 use crate::output::cell::{formatted, is_number, Cells};
@@ -211,9 +212,6 @@ fn write_cell(out: &mut Vec<u8>, key: &ColumnInfo, cell: &Cell, exact: bool) {
         },
     }
 }
-
-/// For what this kernel or this cgroup does not have.
-const UNSUPPORTED: &str = "unsupported";
 
 /// Values, one per line, followed by what this kernel or this cgroup does not have.
 fn of_values(values: &[Cell], keys: &[ColumnInfo], look: Look) -> Table {
