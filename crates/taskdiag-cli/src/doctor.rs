@@ -134,7 +134,6 @@ fn held_capabilities() -> Result<Vec<&'static str>, String> {
     Ok(held.map(|(name, _)| name).collect())
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     let report = Report::new(&args.from);
     match args.formats.format() {

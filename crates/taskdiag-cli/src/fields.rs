@@ -53,7 +53,6 @@ pub const RELATION: [ColumnInfo; 7] = columns! {
     "meaning": Text, "What it means.";
 };
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     if args.markdown {
         let mut text = Vec::new();

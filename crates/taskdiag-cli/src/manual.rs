@@ -80,7 +80,6 @@ is on standard error.
 Wrong usage, or no answer.
 ";
 
-/// Runs the command.
 pub fn run(args: Args, cli: Command) -> Result<Outcome, Failure> {
     let pages = pages(cli);
     let names = pages.iter().map(|(name, _)| name.as_str());

@@ -82,7 +82,6 @@ fn addresses(words: &[String], input: impl FnOnce() -> io::Result<Vec<String>>) 
     Ok(addresses)
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     let usual = DefaultColumns {
         table: vec![

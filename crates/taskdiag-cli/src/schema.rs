@@ -24,7 +24,6 @@ pub struct Args {
     name: Option<String>,
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     let schemas = schemas();
     let names = schemas.iter().map(|(name, _)| *name);

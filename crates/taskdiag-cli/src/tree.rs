@@ -49,7 +49,6 @@ pub struct Args {
     options: Options,
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     let options = &args.options;
     let chosen = selection::chosen_fields(&options.fields)?;

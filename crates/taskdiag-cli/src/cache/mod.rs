@@ -144,7 +144,6 @@ fn source(chosen: ForcedSource<Source>) -> Result<Source, Failure> {
     }
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     let started = Instant::now();
     let is_named = !args.paths.is_empty() || !args.of_process.is_empty() || args.files_from.is_some();

@@ -94,7 +94,6 @@ const SOURCES: &Choices<ForcedSource<EventSource>> = sources! {
     "connector": EventSource::Connector, "The proc connector";
 };
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     #[cfg(feature = "history")]
     if let Some(path) = &args.past.history {

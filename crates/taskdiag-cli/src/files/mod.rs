@@ -215,7 +215,6 @@ fn say_kernel_uses(path: &Path, uses: &[KernelUse]) {
     ));
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     let mut content = Content::new(&args)?;
     let format = args.output.format();

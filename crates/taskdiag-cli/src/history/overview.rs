@@ -65,7 +65,6 @@ struct Contents {
     damage: Option<String>,
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     match &args.other {
         Some(Other::Export(args)) => return export::run(args),

@@ -344,7 +344,6 @@ impl Answers {
     }
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     let request = Request::new(&args)?;
     let mut handle = handle(&args.from)?;

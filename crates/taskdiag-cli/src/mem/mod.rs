@@ -216,7 +216,6 @@ impl RowKind {
     }
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     if args.system {
         return system::run(&args);

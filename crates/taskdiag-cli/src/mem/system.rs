@@ -81,7 +81,6 @@ impl Tally {
     }
 }
 
-/// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome, Failure> {
     if !args.options.fields.is_empty() || !args.sort.is_empty() {
         return Err("--system has fixed rows in a fixed order: leave out -o and --sort".into());

@@ -179,7 +179,6 @@ impl Args {
     }
 }
 
-/// Runs the command.
 pub fn run(mut args: Args) -> Result<Outcome, Failure> {
     unique(&mut args.by);
     unique(&mut args.cache);

@@ -199,7 +199,6 @@ struct Recording {
     is_unread_said: bool,
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     let mut query = query(&args)?;
     let stop = Stop::at_signals()?;

@@ -74,7 +74,6 @@ pub struct Args {
 /// How long to walk the page tables of processes for their proportional set sizes.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome, Failure> {
     let mut outcome = Outcome::Complete;
     let ((mut contents, title), answers) = match &args.past.history {

@@ -267,7 +267,6 @@ impl Args {
     }
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     let content = Content::new(&args)?;
     let request = args.request(content.needs(args.output.format()))?;

@@ -139,7 +139,6 @@ pub struct Args {
 /// The commands to use without a terminal.
 const WITHOUT_TERMINAL: &str = "`taskdiag top -b` prints samples as text, `taskdiag watch` for programs, too";
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     if !args.batch {
         check_terminal()?;

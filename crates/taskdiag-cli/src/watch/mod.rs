@@ -121,7 +121,6 @@ static WATCH: Preset = Preset {
     is_of_network: false,
 };
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     run_watch(Watch::new(
         &args.rows,

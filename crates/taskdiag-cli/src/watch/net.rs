@@ -65,7 +65,6 @@ static NET: Preset = Preset {
     is_of_network: true,
 };
 
-/// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     let delay = args.watch.unwrap_or(Duration::from_secs(1));
     let count = if args.watch.is_some() { args.count } else { Some(1) };

@@ -57,7 +57,6 @@ struct Export {
     cgroups_read_ns: Option<u64>,
 }
 
-/// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome, Failure> {
     let times = super::times(args.from, args.to)?;
     let library = Library::open(&args.dir)?;
