@@ -463,7 +463,7 @@ mod tests {
         let (snapshot, now) = SampleTime::of(|| stopped.sample(SourceId::Procfs));
         let percent = history.add(&snapshot, now)[0].rates[0].expect("a rate");
         let life = snapshot.task(0).utime_ns().expect("a time") + snapshot.task(0).stime_ns().expect("a time");
-        let expected = Rate::Cpu.of(life, now.since(&before));
+        let expected = Rate::Cpu.of(life, now.of_tasks(&snapshot).since(&before));
         assert!(percent == expected && percent > 0.0, "{percent} {expected}");
 
         let mut history = LastSamples::new(false);
