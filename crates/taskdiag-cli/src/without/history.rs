@@ -33,7 +33,7 @@ pub struct PastOptions {}
 
 /// No options.
 #[derive(Clone, Debug, clap::Args)]
-#[command(group = clap::ArgGroup::new("RangeOptions"))]
+#[group(id = "RangeOptions")]
 pub struct RangeOptions {}
 
 impl RangeOptions {
