@@ -210,7 +210,7 @@
     made.setOption({
       animation: false,
       aria: { enabled: true, decal: { show: state.patterns } },
-      grid: { left: 64, right: 32, top: 16, bottom: 76 },
+      grid: { left: 80, right: 32, top: 16, bottom: 76 },
       tooltip: {
         ...tip(), trigger: 'axis', order: 'seriesDesc',
         formatter: (points) => {
