@@ -392,10 +392,14 @@ fn of_sockets(rows: &[Vec<Cell>], look: Look) -> Table {
     }
     // The page is about one of the owners: only others are worth their room.
     let is_shared = |cell: &Cell| matches!(cell.as_ref().map(OwnedValue::value), Ok(Value::Owners([_, _, ..])));
-    if !rows.iter().flatten().any(is_shared) {
-        table.hide(8);
+    let is_shared = rows.iter().flatten().any(is_shared);
+    for (column, name) in names.into_iter().enumerate() {
+        match name {
+            "owners" if !is_shared => table.hide(column),
+            "local" | "remote" => table.keep_end(column),
+            _ => {}
+        }
     }
-    [6, 7].into_iter().for_each(|end| table.keep_end(end));
     table
 }
 
