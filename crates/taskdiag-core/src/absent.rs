@@ -43,6 +43,18 @@ crate::named_enum! {
 pub type Known<T> = Result<T, Absent>;
 
 impl Absent {
+    /// The reasons that a caller may be able to remove. The others are normal: kernel threads have
+    /// no memory, and tasks end.
+    pub const REMOVABLE: [Absent; 7] = [
+        Absent::Denied,
+        Absent::Unsupported,
+        Absent::Truncated,
+        Absent::OverBudget,
+        Absent::NoAnswer,
+        Absent::NoThread,
+        Absent::NotCounted,
+    ];
+
     /// The reason with this number in a record. A number unknown to this version is `Unsupported`.
     #[doc(hidden)]
     pub fn from_wire(reason: u16) -> Absent {

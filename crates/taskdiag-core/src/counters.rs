@@ -26,12 +26,7 @@ impl Undecided {
     /// to remove one of them.
     #[doc(hidden)]
     pub fn count(&mut self, reasons: impl IntoIterator<Item = Absent>) {
-        let removable = reasons.into_iter().filter(|reason| {
-            !matches!(
-                reason,
-                Absent::NotAsked | Absent::NoMemory | Absent::Gone | Absent::NotApplicable
-            )
-        });
+        let removable = reasons.into_iter().filter(|reason| Absent::REMOVABLE.contains(reason));
         if let Some(reason) = removable.max() {
             self.0[reason as usize] += 1;
         }

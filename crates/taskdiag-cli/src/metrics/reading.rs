@@ -10,7 +10,7 @@ use taskdiag_sys::host::now_ns;
 use super::template::label;
 use super::totals::{state_index, Counter, Counts, Gauges};
 use super::tracker::{Reading, ThreadReading};
-use crate::output::relation::{list_of, REASONS};
+use crate::output::relation::list_of;
 
 /// The counters of processes and threads, and their fields.
 const COUNTERS: [(Counter, Field); 8] = [
@@ -73,7 +73,7 @@ pub type Missing = BTreeMap<(&'static str, &'static str), u64>;
 /// Counts a missing value, if the reason means that something is lost.
 fn note<T>(missing: &mut Missing, field: Field, value: &Result<T, Absent>) -> bool {
     let Err(reason) = value else { return false };
-    let is_lost = REASONS.contains(reason);
+    let is_lost = Absent::REMOVABLE.contains(reason);
     if is_lost {
         *missing.entry((field.name(), reason.as_str())).or_default() += 1;
     }

@@ -138,17 +138,12 @@ impl Row for &[Cell<'_>] {
     }
 }
 
-/// Counts missing values by column and reason while rows are written.
+/// Counts missing values by column and reason, if it is one of [`Absent::REMOVABLE`], while rows are
+/// written.
 #[derive(Clone, Debug, Default)]
 pub struct Absences {
-    counts: Vec<[u32; REASONS.len()]>,
+    counts: Vec<[u32; Absent::REMOVABLE.len()]>,
 }
-
-/// The reasons that are reported. The others are normal: kernel threads have no memory, and tasks
-/// end.
-pub const REASONS: [Absent; 7] = list_of! {
-    Absent: Denied, Unsupported, Truncated, OverBudget, NoAnswer, NoThread, NotCounted,
-};
 
 impl Absences {
     /// The value in a column. Counts a missing value.
@@ -164,9 +159,12 @@ impl Absences {
     /// Counts a missing value.
     #[cold]
     pub fn count(&mut self, column: usize, reason: &'static str) {
-        if let Some(index) = REASONS.iter().position(|reported| reported.as_str() == reason) {
+        if let Some(index) = Absent::REMOVABLE
+            .iter()
+            .position(|reported| reported.as_str() == reason)
+        {
             if self.counts.len() <= column {
-                self.counts.resize(column + 1, [0; REASONS.len()]);
+                self.counts.resize(column + 1, [0; Absent::REMOVABLE.len()]);
             }
             self.counts[column][index] += 1;
         }
@@ -176,7 +174,7 @@ impl Absences {
     pub fn without(mut self, fields: &[Field]) -> Absences {
         for field in fields {
             if let Some(counts) = self.counts.get_mut(*field as usize) {
-                *counts = [0; REASONS.len()];
+                *counts = [0; Absent::REMOVABLE.len()];
             }
         }
         self
@@ -187,7 +185,7 @@ impl Absences {
     pub fn summary(&self) -> Vec<(Vec<usize>, Absent, u32)> {
         let mut summary: Vec<(Vec<usize>, Absent, u32)> = Vec::new();
         for (column, counts) in self.counts.iter().enumerate() {
-            for (reason, &count) in REASONS.into_iter().zip(counts) {
+            for (reason, &count) in Absent::REMOVABLE.into_iter().zip(counts) {
                 if count == 0 {
                     continue;
                 }
