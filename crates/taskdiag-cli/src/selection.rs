@@ -11,8 +11,9 @@ use taskdiag_core::filter::Column;
 use taskdiag_sys::host::possible_cpus;
 
 use crate::choice::{order, Chosen, Key, SortBy};
-use crate::listing::Answers;
+use crate::listing::{Answers, Format};
 use crate::outcome::{say, Failure, Outcome};
+use crate::output::people;
 use crate::output::relation::Absences;
 use crate::proc;
 use crate::ps::columns;
@@ -338,6 +339,13 @@ pub fn narrow_by(query: Query, expression: &str, is_past: bool) -> Result<Query,
 pub const SORTED_BY_PROCESSOR: &str =
     "cpu is the number of a processor; --sort -cpu_percent sorts by the share of time";
 
+/// Says to people that an order is that by the number of a processor.
+pub fn check_order(format: Format, mut keys: impl Iterator<Item = Field>) {
+    if format == Format::Table && keys.any(|key| key == Field::Processor) {
+        say(SORTED_BY_PROCESSOR);
+    }
+}
+
 /// Says so if a filter for what is now takes the number of a processor for the share of its time.
 pub fn checked(filter: Filter, is_past: bool) -> Filter {
     let last = possible_cpus() - 1;
@@ -346,6 +354,21 @@ pub fn checked(filter: Filter, is_past: bool) -> Filter {
         say(format_args!(
             "--where: cpu is the number of a processor, here at most {last}; the share of time is cpu_percent"
         ));
+    }
+    // What ps shows in KiB.
+    for (word, field) in [("rss", Field::RssBytes), ("vsz", Field::VsizeBytes)] {
+        let text = filter.to_string();
+        let mut words = text.split(|c: char| !(c.is_alphanumeric() || c == '_'));
+        let small = filter
+            .compared_with(field)
+            .into_iter()
+            .find(|number| (2..1 << 20).contains(number));
+        if let Some(bytes) = small.filter(|_| words.any(|found| found == word)) {
+            say(format_args!(
+                "--where: {word} is in bytes, here {}; for KiB, as in ps, write a K behind the number",
+                people::size_text(bytes as u64)
+            ));
+        }
     }
     filter
 }

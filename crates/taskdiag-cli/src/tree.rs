@@ -58,6 +58,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         Format::Machine(_) => fields.iter().copied().collect(),
     };
     let mut sort = selection::sort_keys(&args.sort)?;
+    selection::check_order(options.format(), sort.iter().map(|by| by.key));
     sort.push(SortBy {
         key: Field::Pid,
         descending: false,

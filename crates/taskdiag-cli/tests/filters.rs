@@ -87,13 +87,23 @@ fn values_that_no_task_has_are_told() {
             run.code == Some(0) && [&own, ""].contains(&String::from_utf8_lossy(&run.stdout).trim()),
             "{expression}: {run:?}"
         );
-        run.stderr.contains("the share of time is cpu_percent")
+        run.stderr.contains("the share of time is cpu_percent") || run.stderr.contains("write a K behind")
     };
+    assert!(hint("rss > 200000") && hint("not rss < 200000") && hint("vsz in (4096, 1M)"));
+    assert!(!hint("rss > 200000K") && !hint("rss > 0") && !hint("rss_bytes > 4096") && !hint("comm == 'rss'"));
     assert!(hint("cpu > 99999") && hint("cpu in (0, 99999)") && hint("not (cpu >= 99999)"));
     let last = taskdiag_sys::host::possible_cpus() - 1;
     assert!(hint(&format!("cpu > {last}")) && hint("cpu > 4294967296"));
     assert!(!hint(&format!("cpu >= {last}")) && !hint("cpu >= 0") && !hint("cpu_percent > 99999"));
     assert!(!hint("user == '4294967294'") && !hint("user == 'root'") && !hint("user < 'roott'"));
+    let sorted_by_processor = |arguments: &[&str]| run(arguments).stderr.contains("--sort -cpu_percent sorts by");
+    for command in ["ps", "tree", "mem", "watch"] {
+        let mut arguments = vec![command, "-p", &own, "--sort", "-cpu"];
+        arguments.extend((command == "watch").then_some(["-n", "1"]).into_iter().flatten());
+        assert!(sorted_by_processor(&arguments), "{command}");
+        arguments.push("--json");
+        assert!(!sorted_by_processor(&arguments), "{command}");
+    }
     let of_files = run(&["files", "--where", "user == 'roott' and kind == 'dir'"]);
     assert_eq!((of_files.code, of_files.stdout.len()), (Some(2), 0), "{of_files:?}");
     let recording = common::Recording::new("filters-names");

@@ -137,7 +137,12 @@ impl Writer {
                     }
                 }
             }
-            _ => out.extend_from_slice(&named),
+            _ => {
+                out.extend_from_slice(&named);
+                if let Some(word) = word(field, value) {
+                    formatted(out, format_args!(" ({word})"));
+                }
+            }
         }
     }
 
@@ -158,6 +163,15 @@ impl Writer {
         }
         table
     }
+}
+
+/// The word for a number, if the meaning of its field lists them, as in "mode: 0 off, 1 strict.".
+fn word(field: Field, value: Value<'_>) -> Option<&'static str> {
+    let Value::Unsigned(number) = value else { return None };
+    let meaning = field.info().meaning.trim_end_matches('.');
+    let list = &meaning[meaning.find(": 0 ")? + 2..];
+    let number = format!("{number} ");
+    list.split(", ").find_map(|item| item.strip_prefix(&number))
 }
 
 impl PagePart<'_> {

@@ -188,6 +188,7 @@ impl RowKind {
                 .collect(),
             lists => selection::sort_keys(lists)?,
         };
+        selection::check_order(args.options.format(), sort.iter().map(|by| by.key));
         let mut columns = COLUMNS.to_vec();
         if args.watch.is_some() {
             columns.insert(columns.len() - 1, AGE);

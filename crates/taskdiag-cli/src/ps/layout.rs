@@ -11,6 +11,7 @@ use crate::listing::{Format, Machine};
 use crate::outcome::Failure;
 use crate::output::listing::ListingColumn;
 use crate::output::tasks::{self, shown_as};
+use crate::selection;
 
 /// The table without `-o`.
 const PROCESSES: [ListingColumn; 12] = [
@@ -165,6 +166,8 @@ impl PsRequest {
         if args.options.fields.is_empty() && !args.ps_options.preset.is_format() {
             shown.show_keys(&sort);
         }
+        let by_field = sort.iter().filter_map(|by| by.key.field());
+        selection::check_order(args.options.format(), by_field);
         let mut fields = sort.iter().fold(shown.fields(), |fields, by| fields | by.key.needs());
         let ps_options = &args.ps_options;
         if ps_options.forest.is_some() {

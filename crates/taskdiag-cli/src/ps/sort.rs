@@ -109,6 +109,14 @@ fn key(name: &str, vocabulary: Vocabulary) -> Result<PsKey, Failure> {
 }
 
 impl PsKey {
+    /// The field, if it is one.
+    pub fn field(&self) -> Option<Field> {
+        match self {
+            PsKey::Specifier(_) => None,
+            PsKey::Field(field) => Some(*field),
+        }
+    }
+
     pub fn needs(&self) -> Fields {
         match self {
             PsKey::Specifier(specifier) => specifier.needs().collect(),

@@ -6,6 +6,7 @@ mod machine;
 mod names;
 mod tally;
 
+use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -205,7 +206,8 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     // Where files have a limit (RLIMIT_FSIZE), writing fails, which does not end the recorder.
     let _limit = signalfd(&[Signal::XFSZ.as_raw()])?;
     let directory = args.dir.as_ref().or(args.place.as_ref());
-    let files = Disk::open(directory.map_or(Path::new(""), PathBuf::as_path))?;
+    let directory = directory.map_or(Path::new(""), PathBuf::as_path);
+    let files = Disk::open(directory)?;
     let mut handle = args.from.handle_for_many();
     let uncounted = source::count_network_for(&mut handle, &query).err();
     if uncounted.is_some() && args.fields.is_empty() {
@@ -245,6 +247,11 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         is_unread_said: false,
     };
     let most = args.count.unwrap_or(u64::MAX);
+    if io::stderr().is_terminal() {
+        say(format_args!(
+            "recording to {directory:?} until Ctrl-C: `taskdiag history DIR` shows what it has"
+        ));
+    }
     let mut outcome = Outcome::Complete;
     let mut next_ns = now_ns(ClockId::Monotonic);
     for number in 1..=most {

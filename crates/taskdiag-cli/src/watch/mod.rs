@@ -304,9 +304,8 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
     options.check_endless(request.count)?;
     let shown = shown(&request)?;
     let sort = sort_keys(request.sort, preset.sort)?;
-    if options.format() == Format::Table && sort.iter().any(|by| by.key == Field::Processor as usize) {
-        say(selection::SORTED_BY_PROCESSOR);
-    }
+    let fields = sort.iter().filter_map(|by| Field::ALL.get(by.key).copied());
+    selection::check_order(options.format(), fields);
     let needs = shown.iter().flat_map(|shown| shown.content.needs());
     let of_shown = needs.fold(Fields::NONE, |fields, column| fields | fields_of(column));
     let of_order = sort.iter().fold(Fields::NONE, |fields, by| fields | fields_of(by.key));

@@ -325,7 +325,13 @@ impl<'a> Parser<'a> {
             (_, Kind::Word(word)) => self.other(subject, word),
             (Class::Text, Kind::Text(text)) => Ok(Operand::Text(text.as_bytes().to_vec())),
             (Class::IpAddress, Kind::Text(text)) => {
-                network::operand(text.as_bytes()).ok_or_else(|| self.not_compared_with(subject, token))
+                let message = || {
+                    format!(
+                        "{:?} is no address and no network such as '10.0.0.0/8' or '::1'",
+                        shortened(text)
+                    )
+                };
+                network::operand(text.as_bytes()).ok_or_else(message)
             }
             (Class::Time, Kind::Text(text)) => literal::time(text, TimeZone::system).map(Operand::Text),
             (Class::Text | Class::IpAddress | Class::Time | Class::Flag, _) => {
