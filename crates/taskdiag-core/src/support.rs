@@ -55,6 +55,16 @@ impl Fact {
         }
     }
 
+    /// The same for a reason that is known when this is compiled.
+    pub const fn missing(why: &'static str) -> Fact {
+        Fact {
+            verdict: Verdict::No,
+            why: Cow::Borrowed(why),
+            remedy: Cow::Borrowed(""),
+            is_denied: false,
+        }
+    }
+
     pub fn no(why: impl Into<Cow<'static, str>>, remedy: impl Into<Cow<'static, str>>) -> Fact {
         Fact {
             verdict: Verdict::No,

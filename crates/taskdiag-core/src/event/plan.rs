@@ -1,7 +1,8 @@
 //! Chooses the source of events: a pure function of facts.
 
-use crate::error::{Error, Result};
-use crate::support::{refusal_kind, Fact, Verdict};
+use crate::error::Result;
+use crate::plan::choose;
+use crate::support::{Fact, Verdict};
 
 crate::named_enum! {
     /// A source of events.
@@ -51,24 +52,11 @@ impl EventSupport {
 /// The source to try next: the forced one; else the tracepoints, which have more fields and lose
 /// fewer events; else the connector. A source that was tried and failed has a fact that says no.
 pub fn plan(forced: Option<EventSource>, support: &EventSupport) -> Result<EventSource> {
-    let is_possible = |source: &EventSource| support.fact(*source).verdict != Verdict::No;
-    match forced {
-        Some(source) if is_possible(&source) => Ok(source),
-        Some(source) => {
-            let fact = support.fact(source);
-            let message = format!("the source {source} can't deliver events: {}", fact.sentence());
-            Err(Error::new(refusal_kind(&[fact]), message))
-        }
-        None => EventSource::ALL.into_iter().find(is_possible).ok_or_else(|| {
-            let EventSupport { tracepoints, connector } = support;
-            let message = format!(
-                "no source can deliver events: {}; {}",
-                tracepoints.sentence(),
-                connector.sentence()
-            );
-            Error::new(refusal_kind(&[tracepoints, connector]), message)
-        }),
-    }
+    let candidates = EventSource::ALL.map(|source| match support.fact(source) {
+        fact if fact.verdict == Verdict::No => (source, Err(fact)),
+        _ => (source, Ok(0)),
+    });
+    choose("deliver events", forced, &candidates)
 }
 
 #[cfg(test)]

@@ -1,20 +1,22 @@
 //! The plan: which source answers which group. It is a pure function of query, support, state and
 //! costs.
 
+mod choice;
 mod price;
 #[cfg(test)]
 mod tests;
 
 use crate::absent::Absent;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::field::{Group, Groups};
 use crate::filter::Filter;
 use crate::query::Query;
 use crate::snapshot::SourceId;
-use crate::support::{refusal_kind, Fact, Support, Verdict};
+use crate::support::{Fact, Support, Verdict};
 
+pub use choice::{choose, Walk, LAST};
 pub use price::Cost;
-use price::{targets, BpfPrice, Prices};
+use price::{targets, Prices};
 
 /// A way to run a BPF program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,24 +108,6 @@ pub fn plan(query: &Query, support: &Support, state: &State, cost: &Cost) -> Res
     let others = asked.groups.without(asked.only_procfs);
     let common = asked.common_plan();
     let tested = is_tested(query);
-    let bpf_plan = |price: BpfPrice| Plan {
-        bpf: Some((price.way, others)),
-        run,
-        tested,
-        one_by_one: price.one_by_one,
-        ..common
-    };
-    let procfs_plan = |regret_ns| Plan {
-        procfs: asked.groups,
-        regret_ns,
-        ..common
-    };
-    let broker_plan = || Plan {
-        broker: Some(others),
-        one_by_one: targets(query).is_some_and(|targets| targets <= cost.broker_targets),
-        ..common
-    };
-
     let prices = Prices { support, state, cost };
     let by_bpf = prices.bpf(
         query,
@@ -131,53 +115,61 @@ pub fn plan(query: &Query, support: &Support, state: &State, cost: &Cost) -> Res
         if run { others.with(Group::Args) } else { others },
         asked.only_procfs,
     );
-    let by_procfs = match support.procfs.verdict {
-        Verdict::No => Err(&support.procfs),
-        _ => Ok(prices.procfs_ns(query, asked.groups)),
-    };
+    let procfs_ns = prices.procfs_ns(query, asked.groups);
     let of_network = state.network.filter(|_| asked.groups.contains(Group::Net));
-    match state.forced.or(of_network) {
-        Some(SourceId::Bpf) => {
-            return by_bpf.map(bpf_plan).map_err(|fact| refused(SourceId::Bpf, fact));
-        }
-        Some(SourceId::Procfs) => {
-            return by_procfs
-                .map(|_| procfs_plan(0))
-                .map_err(|fact| refused(SourceId::Procfs, fact));
-        }
-        Some(SourceId::Broker) if support.broker.verdict == Verdict::No => {
-            return Err(refused(SourceId::Broker, &support.broker));
-        }
-        Some(SourceId::Broker) => return Ok(broker_plan()),
-        // These answer only the rollup, and only about mappings.
-        Some(SourceId::SmapsRollup | SourceId::Smaps | SourceId::Procmap) | None => {}
-    }
+    let forced = state.forced.or(of_network);
     // The broker shows only tasks that the caller may trace, except in the groups that it shows for
     // every task. Where procfs shows more tasks, the broker can't replace it.
     let broker_is_as_good = support.procfs.verdict == Verdict::No
         || support.procfs_complete.verdict == Verdict::No
         || support.broker_shows.covers(asked.groups);
-    let has_broker = support.broker.is_yes() && broker_is_as_good;
-    match (by_bpf, by_procfs) {
-        (Err(_), Err(_)) if has_broker => Ok(broker_plan()),
-        (Err(_), Ok(procfs_ns)) if has_broker && prices.broker_ns(query, asked.only_procfs) < procfs_ns => {
-            Ok(broker_plan())
+    let has_broker = by_bpf.is_err() && support.broker.is_yes() && broker_is_as_good;
+    let bpf_ns = by_bpf.as_ref().map_err(|&fact| fact).map(|price| {
+        if procfs_denies(support, others) {
+            0
+        } else {
+            price.total_ns(state.regret_ns)
         }
-        (Ok(price), Err(_)) => Ok(bpf_plan(price)),
-        (Err(_), Ok(_)) => Ok(procfs_plan(0)),
-        (Err(bpf), Err(procfs)) => Err(Error::new(
-            ErrorKind::Unsupported,
-            format!("no source can answer: {}; {}", procfs.sentence(), bpf.sentence()),
-        )),
-        (Ok(price), Ok(procfs_ns)) => {
-            let regret_ns = procfs_ns.saturating_sub(price.pass_ns);
-            let pays_off = regret_ns > 0 && price.entry_ns <= regret_ns.saturating_add(state.regret_ns);
-            if pays_off || procfs_denies(support, others) {
-                Ok(bpf_plan(price))
-            } else {
-                Ok(procfs_plan(regret_ns))
-            }
-        }
+    });
+    let broker_ns = prices.broker_ns(query, asked.only_procfs);
+    let candidates = [
+        (SourceId::Procfs, able(&support.procfs).map(|()| procfs_ns)),
+        (SourceId::Bpf, bpf_ns),
+        (SourceId::Broker, able(&support.broker).map(|()| broker_ns)),
+    ];
+    let possible = match forced {
+        Some(_) => &candidates[..],
+        None => &candidates[..2 + usize::from(has_broker)],
+    };
+    match (choose("answer", forced, possible)?, by_bpf) {
+        (SourceId::Bpf, Ok(price)) => Ok(Plan {
+            bpf: Some((price.way, others)),
+            run,
+            tested,
+            one_by_one: price.one_by_one,
+            ..common
+        }),
+        (SourceId::Broker, _) => Ok(Plan {
+            broker: Some(others),
+            one_by_one: targets(query).is_some_and(|targets| targets <= cost.broker_targets),
+            ..common
+        }),
+        (_, by_bpf) => Ok(Plan {
+            procfs: asked.groups,
+            regret_ns: match by_bpf {
+                Ok(price) if forced.is_none() => procfs_ns.saturating_sub(price.pass_ns),
+                _ => 0,
+            },
+            ..common
+        }),
+    }
+}
+
+/// Fails with the fact that a source can't answer.
+fn able(fact: &Fact) -> std::result::Result<(), &Fact> {
+    match fact.verdict {
+        Verdict::No => Err(fact),
+        _ => Ok(()),
     }
 }
 
@@ -252,20 +244,14 @@ impl Asked {
 
 /// The source of [`Group::Rollup`]. `None` if this kernel has none.
 fn rollup_source(support: &Support, forced: Option<SourceId>) -> Result<Option<SourceId>> {
-    let facts = [
-        (SourceId::SmapsRollup, &support.smaps_rollup),
-        (SourceId::Smaps, &support.smaps),
+    let cost = |fact| able(&support.procfs).and(able(fact)).map(|()| 0);
+    let candidates = [
+        (SourceId::SmapsRollup, cost(&support.smaps_rollup)),
+        (SourceId::Smaps, cost(&support.smaps)),
     ];
-    let works = |fact: &Fact| fact.verdict != Verdict::No && support.procfs.verdict != Verdict::No;
-    match forced {
-        None => Ok(facts
-            .into_iter()
-            .find(|(_, fact)| works(fact))
-            .map(|(source, _)| source)),
-        Some(forced) => match facts.into_iter().find(|(source, _)| *source == forced) {
-            Some((_, fact)) if !works(fact) => Err(refused(forced, fact)),
-            _ => Ok(Some(forced)),
-        },
+    match choose("answer", forced, &candidates) {
+        Err(error) if forced.is_some() => Err(error),
+        chosen => Ok(chosen.ok()),
     }
 }
 
@@ -274,9 +260,4 @@ fn rollup_source(support: &Support, forced: Option<SourceId>) -> Result<Option<S
 fn is_tested(query: &Query) -> bool {
     let has_tests = || query.filter.as_ref().is_some_and(Filter::has_kernel_tests);
     targets(query).is_none() && (query.changed || has_tests())
-}
-
-fn refused(source: SourceId, fact: &Fact) -> Error {
-    let message = format!("the source {source} can't answer: {}", fact.sentence());
-    Error::new(refusal_kind(&[fact]), message)
 }

@@ -29,6 +29,26 @@ pub struct Cost {
     pub shared_files: u64,
     /// Sending the broker a request and receiving its answer.
     pub broker_ns: u64,
+    /// Running a program that walks over all processes, and checking what it gave.
+    pub walk_ns: u64,
+    /// How much longer procfs takes for the open files of a process: some ten system calls for each.
+    pub files_ns: u64,
+    /// The same for its mappings: opening, reading and closing a file, and parsing some thirty lines.
+    pub mappings_ns: u64,
+    /// The same for whether it maps some files.
+    pub mapped_ns: u64,
+    /// One mapping, asked for by ioctl.
+    pub map_ns: u64,
+    /// Its name.
+    pub map_name_ns: u64,
+    /// A mapping that the ioctl skips because of a filter.
+    pub map_skipped_ns: u64,
+    /// A run of the BPF program over the mappings of one process, and the check afterwards.
+    pub map_walk_ns: u64,
+    /// A mapping that it returns, and its share of the names that are queried.
+    pub map_walked_ns: u64,
+    /// A mapping that it skips.
+    pub map_passed_ns: u64,
     /// The maximum number of listed processes for which the broker is asked one by one rather than
     /// for all tasks.
     pub broker_targets: u64,
@@ -47,6 +67,16 @@ impl Default for Cost {
             list_ns: 300,
             shared_files: 19,
             broker_ns: 30_000,
+            walk_ns: 200_000,
+            files_ns: 160_000,
+            mappings_ns: 10_000,
+            mapped_ns: 20_000,
+            map_ns: 240,
+            map_name_ns: 160,
+            map_skipped_ns: 35,
+            map_walk_ns: 2_000,
+            map_walked_ns: 200,
+            map_passed_ns: 25,
             broker_targets: 64,
         }
     }
@@ -91,8 +121,9 @@ pub(super) struct BpfPrice {
 }
 
 impl BpfPrice {
-    pub(super) fn total_ns(&self) -> u64 {
-        self.entry_ns.saturating_add(self.pass_ns)
+    /// The time of a pass, and of the entry as far as earlier queries have not paid for it.
+    pub(super) fn total_ns(&self, paid_ns: u64) -> u64 {
+        self.pass_ns.saturating_add(self.entry_ns.saturating_sub(paid_ns))
     }
 }
 
@@ -139,7 +170,7 @@ impl<'a> Prices<'a> {
         }
         let pinned = self.bpf_by(query, groups, rest, BpfWay::Pinned);
         Ok(match to_load {
-            Ok(to_load) if to_load.total_ns() < pinned.total_ns() => to_load,
+            Ok(to_load) if to_load.total_ns(0) < pinned.total_ns(0) => to_load,
             _ => pinned,
         })
     }

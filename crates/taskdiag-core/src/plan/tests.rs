@@ -1,5 +1,6 @@
 use super::price::{files_ns, files_read};
 use super::*;
+use crate::error::ErrorKind;
 use crate::field::Field;
 use crate::filter::Filter;
 
@@ -390,7 +391,7 @@ fn prices_add_up() {
     assert!(price(&prices, &Query::these(1..8), BpfWay::Loaded).2);
     assert!(!price(&prices, &Query::these(1..9), BpfWay::Loaded).2);
     let to_load = prices.bpf_by(&all, groups, Groups::NONE, BpfWay::ToLoad);
-    assert_eq!(to_load.total_ns(), load + 10_000 + 100 * visit);
+    assert_eq!(to_load.total_ns(0), load + 10_000 + 100 * visit);
     // Two readers share the files that are read for each task.
     let args = Query::processes().fields(Field::Comm | Field::Uid | Field::Cmdline);
     let rest = Groups::NONE.with(Group::Args);

@@ -37,7 +37,6 @@ mod filter;
 mod kernel_use;
 mod mapping;
 mod path;
-mod plan;
 mod procfs;
 #[cfg(feature = "serde")]
 mod serialize;
@@ -58,6 +57,7 @@ use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::field::Field;
 use taskdiag_core::identity::Identity;
 use taskdiag_core::open_file::access;
+use taskdiag_core::plan::{Cost, Walk};
 use taskdiag_core::set::Set;
 use taskdiag_core::snapshot::{Snapshot, SourceId, Task};
 use taskdiag_core::support::Verdict;
@@ -71,7 +71,6 @@ use crate::source::procfs::Proc;
 use crate::Handle;
 use batch::Batch;
 use bpf_names::BpfNames;
-use plan::{plan, Facts};
 
 pub use answer::Answer;
 pub use field::{FileField, Row};
@@ -432,16 +431,17 @@ pub(crate) struct Files {
 impl Files {
     /// Chooses the source, and loads what it needs.
     pub(crate) fn prepare(&mut self, forced: Option<SourceId>, processes: usize) -> Result<SourceId> {
-        let facts = Facts {
-            forced,
+        let cost = Cost::default();
+        let walk = Walk {
             is_loaded: self.is_loaded(),
             can_load: !self.cannot_load && recipe::FILES_WALK.is_ok() && rights::bpf_load().verdict != Verdict::No,
-            sees_values: rights::sees_values(&self.proc.join("1/exe")).verdict != Verdict::No,
-            processes,
+            is_denied: rights::sees_values(&self.proc.join("1/exe")).verdict == Verdict::No,
+            processes: processes as u64,
+            saved_ns: cost.files_ns,
         };
-        let mut source = plan(&facts)?;
+        let mut source = walk.source("answer about open files", forced, &cost)?;
         // BPF reads most files without a thread.
-        if source == SourceId::Procfs && forced.is_none() && facts.can_load && !readers::can_start() {
+        if source == SourceId::Procfs && forced.is_none() && walk.can_load && !readers::can_start() {
             source = SourceId::Bpf;
         }
         if source != SourceId::Bpf || self.is_loaded() {
@@ -466,7 +466,19 @@ impl Files {
             return HashSet::new();
         };
         let mut walk = self.vma_walk.take().filter(VmaWalk::is_ours);
-        if walk.is_none() && !self.cannot_walk_maps && plan::is_worth_a_walk(processes) {
+        let cost = Cost::default();
+        let question = Walk {
+            is_loaded: false,
+            can_load: !self.cannot_walk_maps,
+            is_denied: false,
+            processes: processes as u64,
+            saved_ns: cost.mapped_ns,
+        };
+        if walk.is_none()
+            && question
+                .source("answer", None, &cost)
+                .is_ok_and(|source| source == SourceId::Bpf)
+        {
             walk = VmaWalk::load().ok().flatten();
             self.cannot_walk_maps = walk.is_none();
         }

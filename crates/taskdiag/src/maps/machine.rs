@@ -7,13 +7,13 @@ use taskdiag_bpf::recipe;
 use taskdiag_bpf::rights;
 use taskdiag_core::absent::Absent;
 use taskdiag_core::error::{Error, ErrorKind, Result};
+use taskdiag_core::plan::{Cost, Walk};
 use taskdiag_core::snapshot::SourceId;
 use taskdiag_core::support::Verdict;
 use taskdiag_sys::host;
 
 use super::bpf::{sorted, Bpf};
 use super::opener::Opener;
-use super::plan::{plan_machine, MachineFacts};
 use super::space::{MapsRequest, Space};
 use super::{build_id, Broker, BuildId, BuildIds, Device, Filter, Mappings, Perms, Settings, Wants};
 use crate::errands::Errands;
@@ -123,13 +123,16 @@ impl Machine {
         if settings.broker.is_some() {
             return Ok(SourceId::Broker);
         }
-        let facts = MachineFacts {
-            forced: settings.forced,
+        let cost = Cost::default();
+        let walk = Walk {
             is_loaded: self.is_loaded(),
             can_load: !self.cannot_load && recipe::VMA_WALK.is_ok() && rights::bpf_load().verdict != Verdict::No,
-            tasks: host::tasks(),
+            is_denied: false,
+            // If unknown, few.
+            processes: host::tasks().unwrap_or(100).into(),
+            saved_ns: cost.mappings_ns,
         };
-        match plan_machine(&facts) {
+        match walk.source("answer about the mappings of all processes", settings.forced, &cost)? {
             SourceId::Bpf => match self.prepare() {
                 Ok(()) => Ok(SourceId::Bpf),
                 Err(error) if settings.forced.is_some() => Err(error),
@@ -138,10 +141,6 @@ impl Machine {
                     Ok(SourceId::Procfs)
                 }
             },
-            SourceId::Procmap => Err(Error::new(
-                ErrorKind::Unsupported,
-                "the ioctl answers about single processes: choose bpf or procfs",
-            )),
             source => Ok(source),
         }
     }

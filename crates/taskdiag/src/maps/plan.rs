@@ -1,8 +1,10 @@
 //! Which source answers: a pure function of the question and of what is known about kernel and
 //! process.
 
-use taskdiag_core::error::{Error, ErrorKind, Result};
+use taskdiag_core::error::Result;
+use taskdiag_core::plan::{choose, Cost, LAST};
 use taskdiag_core::snapshot::SourceId;
+use taskdiag_core::support::Fact;
 
 use super::{Filter, Perms, Wants};
 
@@ -27,36 +29,6 @@ pub(super) struct Facts {
     pub walks: bool,
 }
 
-/// Costs in nanoseconds (`docs/benchmarks.md`).
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Cost {
-    /// A look-up by ioctl.
-    query: u64,
-    /// The name of the mapping that it finds.
-    query_name: u64,
-    /// A mapping that the ioctl skips because of a filter.
-    passed_over: u64,
-    /// A run of the BPF program, and the check afterwards.
-    run: u64,
-    /// A mapping that it returns, and its share of the names that are queried.
-    walked_up: u64,
-    /// A mapping that it skips.
-    walked_over: u64,
-}
-
-impl Default for Cost {
-    fn default() -> Cost {
-        Cost {
-            query: 240,
-            query_name: 160,
-            passed_over: 35,
-            run: 2_000,
-            walked_up: 200,
-            walked_over: 25,
-        }
-    }
-}
-
 /// The percentage of an ordinary process's mappings that pass a filter.
 fn share(filter: Filter) -> u64 {
     let shares = [
@@ -71,78 +43,40 @@ fn share(filter: Filter) -> u64 {
 
 /// Chooses the source that answers.
 pub(super) fn plan(question: Question, wants: Wants, facts: &Facts, cost: &Cost) -> Result<SourceId> {
-    if let Some(forced) = facts.forced {
-        return match forced {
-            SourceId::Procmap if facts.has_ioctl == Some(false) => Err(Error::new(
-                ErrorKind::Unsupported,
-                "this kernel has no PROCMAP_QUERY (it came with Linux 6.11)",
-            )),
-            SourceId::Procmap | SourceId::Bpf if wants.contains(Wants::USAGE) => Err(Error::new(
-                ErrorKind::Unsupported,
-                "resident and dirty sizes are only in the text",
-            )),
-            forced => Ok(forced),
-        };
-    }
-    // A line of text takes less time than a look-up with a name, 300 ns instead of 400 ns. But the
-    // kernel omits mappings from its text while others change (docs/maps.md).
-    if wants.contains(Wants::USAGE) || facts.has_ioctl == Some(false) {
-        return Ok(SourceId::Procfs);
-    }
-    if wants.contains(Wants::PAGE_SIZES) {
-        return Ok(SourceId::Procmap);
-    }
-    let query = cost.query
-        + if wants.contains(Wants::NAMES) {
-            cost.query_name
-        } else {
-            0
-        };
+    static NO_IOCTL: Fact = Fact::missing("this kernel has no PROCMAP_QUERY (it came with Linux 6.11)");
+    static ONLY_TEXT: Fact = Fact::missing("resident and dirty sizes are only in the text");
+    let map_ns = cost.map_ns + u64::from(wants.contains(Wants::NAMES)) * cost.map_name_ns;
     let (by_ioctl, by_walk) = match question {
         Question::LookUp { addresses, mappings } => {
             // One look-up finds all addresses of a mapping.
             let found = mappings.map_or(addresses, |mappings| addresses.min(mappings)) as u64;
-            (found * query, found * cost.walked_up)
+            (found * map_ns, found * cost.map_walked_ns)
         }
         Question::Walk(filter) => {
-            let share = share(filter);
-            let by_walk = share * cost.walked_up + (100 - share) * cost.walked_over;
-            (share * query + (100 - share) * cost.passed_over, by_walk)
+            let (share, rest) = (share(filter), 100 - share(filter));
+            (
+                share * map_ns + rest * cost.map_skipped_ns,
+                share * cost.map_walked_ns + rest * cost.map_passed_ns,
+            )
         }
     };
-    if facts.walks && cost.run + by_walk < by_ioctl {
-        Ok(SourceId::Bpf)
-    } else {
-        Ok(SourceId::Procmap)
-    }
-}
-
-/// What is known before all processes are queried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct MachineFacts {
-    /// The only source that may answer.
-    pub forced: Option<SourceId>,
-    /// The BPF program is loaded.
-    pub is_loaded: bool,
-    /// The program can be loaded, as far as is known.
-    pub can_load: bool,
-    /// How many tasks the machine has, if known.
-    pub tasks: Option<u32>,
-}
-
-/// Chooses the source that answers about all processes.
-pub(super) fn plan_machine(facts: &MachineFacts) -> SourceId {
-    /// The time that loading takes, in nanoseconds.
-    const LOAD: u64 = 8_000_000;
-    /// The time that BPF saves for each task, in nanoseconds: opening, reading and closing its maps
-    /// file, and parsing some thirty lines, less BPF's own time.
-    const SAVED: u64 = 10_000;
-    let pays_off = facts.tasks.is_some_and(|tasks| u64::from(tasks) * SAVED > LOAD);
-    match facts.forced {
-        Some(forced) => forced,
-        None if facts.is_loaded || facts.can_load && pays_off => SourceId::Bpf,
-        None => SourceId::Procfs,
-    }
+    let has_no_ioctl = facts.has_ioctl == Some(false);
+    let (by_ioctl, by_bpf) = match wants {
+        wants if wants.contains(Wants::USAGE) => (Err(&ONLY_TEXT), Err(&ONLY_TEXT)),
+        wants if !facts.walks || has_no_ioctl || wants.contains(Wants::PAGE_SIZES) => (Ok(by_ioctl), Ok(LAST)),
+        _ => (Ok(by_ioctl), Ok(cost.map_walk_ns + by_walk)),
+    };
+    let candidates = [
+        (
+            SourceId::Procmap,
+            by_ioctl.and_then(|cost| if has_no_ioctl { Err(&NO_IOCTL) } else { Ok(cost) }),
+        ),
+        // A line of text takes less time than a look-up with a name, 300 ns instead of 400 ns. But the
+        // kernel omits mappings from its text while others change (docs/maps.md).
+        (SourceId::Procfs, Ok(LAST)),
+        (SourceId::Bpf, by_bpf),
+    ];
+    choose("answer about mappings", facts.forced, &candidates)
 }
 
 #[cfg(test)]
@@ -227,38 +161,5 @@ mod tests {
             None
         );
         assert_eq!(planned(walk, Wants::USAGE, &forced(SourceId::Bpf, None)), None);
-    }
-
-    /// Check that BPF answers about all processes if it is loaded, or worth loading.
-    #[test]
-    fn large_machines_are_worth_loading() {
-        let facts = MachineFacts {
-            forced: None,
-            is_loaded: false,
-            can_load: true,
-            tasks: Some(5000),
-        };
-        assert_eq!(plan_machine(&facts), SourceId::Bpf);
-        assert_eq!(
-            plan_machine(&MachineFacts {
-                tasks: Some(50),
-                ..facts
-            }),
-            SourceId::Procfs
-        );
-        assert_eq!(plan_machine(&MachineFacts { tasks: None, ..facts }), SourceId::Procfs);
-        assert_eq!(
-            plan_machine(&MachineFacts {
-                can_load: false,
-                ..facts
-            }),
-            SourceId::Procfs
-        );
-        let loaded = MachineFacts {
-            is_loaded: true,
-            tasks: Some(50),
-            ..facts
-        };
-        assert_eq!(plan_machine(&loaded), SourceId::Bpf);
     }
 }

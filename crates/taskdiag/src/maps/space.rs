@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use taskdiag_bpf::vma_walk::MappingSelection;
 use taskdiag_core::error::{Error, ErrorKind, Result};
+use taskdiag_core::plan::Cost;
 use taskdiag_core::snapshot::SourceId;
 
 use super::batch::{resolve, walk, Cursor, ListCursor, Pages};
 use super::bpf::Bpf;
 use super::opener::{has_memory, MemoryFile, Opener};
-use super::plan::{plan, Cost, Facts, Question};
+use super::plan::{plan, Facts, Question};
 use super::source::{self, IoctlCursor, TextCursor};
 use super::{Filter, Mappings, Wants};
 use crate::source::procfs::Proc;

@@ -49,9 +49,10 @@ use rustix::net::{socket_with, AddressFamily, SocketFlags, SocketType};
 use rustix::thread::{capabilities, CapabilitySet};
 use taskdiag_core::absent::{Absent, Known};
 use taskdiag_core::counters::{counts, Undecided};
-use taskdiag_core::error::{Error, ErrorKind, Result};
+use taskdiag_core::error::{Error, Result};
 use taskdiag_core::field::Field;
 use taskdiag_core::identity::Identity;
+use taskdiag_core::plan::choose;
 use taskdiag_core::query::Query;
 use taskdiag_core::set::Set;
 use taskdiag_core::snapshot::{Snapshot, SourceId};
@@ -431,13 +432,8 @@ fn protocol_name(path: &Path) -> Known<String> {
 
 /// Fails if a forced source can't answer about sockets.
 fn check(source: Option<SourceId>) -> Result<()> {
-    match source {
-        None | Some(SourceId::Bpf | SourceId::Procfs | SourceId::Broker) => Ok(()),
-        Some(source) => Err(Error::new(
-            ErrorKind::Unsupported,
-            format!("the source {source} does not answer about sockets: leave the choice, or name bpf, procfs or broker for their owners"),
-        )),
-    }
+    let candidates = [SourceId::Bpf, SourceId::Procfs, SourceId::Broker].map(|owners| (owners, Ok(0)));
+    choose("answer about sockets and their owners", source, &candidates).map(drop)
 }
 
 fn is_denied(errno: Errno) -> bool {
