@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
+use clap::Args;
 use taskdiag::files::Owner;
 use taskdiag::{CpuSet, Ids, Limits, Value};
 
@@ -61,6 +62,32 @@ impl<T: Copy + PartialEq> Chosen<T> {
     /// Whether this item was chosen.
     pub fn contains(&self, item: T) -> bool {
         self.items.contains(&item)
+    }
+}
+
+/// In which order rows come, and how many.
+#[derive(Clone, Debug, Default, Args)]
+pub struct OrderOptions {
+    /// Sort by these fields; a minus in front puts the largest first. Rows without a value come last
+    #[arg(long, value_name = "[-]FIELD,…", allow_hyphen_values = true)]
+    pub sort: Vec<String>,
+    /// At most this many rows, after sorting; of each sample, when watching
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+}
+
+impl OrderOptions {
+    /// All rows, sorted by these.
+    pub fn sorted_by(keys: &[&str]) -> OrderOptions {
+        OrderOptions {
+            sort: keys.iter().map(|&key| key.to_owned()).collect(),
+            limit: None,
+        }
+    }
+
+    /// The maximum number of rows.
+    pub fn limit(&self) -> usize {
+        self.limit.unwrap_or(usize::MAX)
     }
 }
 

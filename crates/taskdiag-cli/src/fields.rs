@@ -7,6 +7,7 @@ use clap::Args as ClapArgs;
 use taskdiag::{Field, Group};
 use taskdiag_core::proc_values;
 
+use crate::choice::OrderOptions;
 use crate::listing::Formats;
 use crate::outcome::{print, Failure, Outcome};
 use crate::output::cell::Cells;
@@ -16,6 +17,8 @@ use crate::output::relation::{columns, text_or_none, Cell, ColumnInfo, Row};
 use crate::ps::specifiers::{self, Specifier};
 
 /// List all fields: their names, groups, units, and where /proc has them
+///
+/// In the order of `-o all`.
 #[derive(Debug, ClapArgs)]
 pub struct Args {
     /// Only fields whose name or meaning has this in it, in any case, or that ps(1) has by this name
@@ -24,13 +27,8 @@ pub struct Args {
     /// Print Markdown, as in docs/fields.md
     #[arg(long, conflicts_with_all = ["word", "json", "jsonl", "csv", "fields", "sort", "limit"])]
     markdown: bool,
-    /// Sort by these keys; a minus in front puts the largest first [default: in the order of `-o
-    /// all`]
-    #[arg(long, value_name = "[-]KEY,…", allow_hyphen_values = true)]
-    sort: Vec<String>,
-    /// At most this many rows, after sorting
-    #[arg(long, value_name = "N")]
-    limit: Option<usize>,
+    #[command(flatten)]
+    order: OrderOptions,
     /// What to show, in this order: name, group, kind, origin, since, access, meaning, or `all`; a
     /// plus in front adds
     #[arg(short = 'o', long = "fields", value_name = "[+]KEY,…", help_heading = "Output")]
@@ -79,7 +77,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         table: table.to_vec(),
         rows: (0..RELATION.len()).collect(),
     };
-    let layout = Layout::new(&RELATION, &args.fields, &args.sort, args.limit, usual, of)?;
+    let layout = Layout::new(&RELATION, &args.fields, &args.order, usual, of)?;
     let form = Form::new(args.formats.format(), Cells::new(false, false), !args.no_header);
     let mut listing = Listing::begin(&layout, form, &Head::new("fields", Vec::new(), []));
     if args.fields.is_empty() {

@@ -6,7 +6,7 @@ use std::io;
 use taskdiag::sockets::{Family, State};
 use taskdiag::{Absent, Field, Fields, Known, Task, Value};
 
-use crate::choice::{unknown, SortBy};
+use crate::choice::{unknown, OrderOptions, SortBy};
 use crate::outcome::Failure;
 use crate::output::document::{Head, Sample};
 use crate::output::format::{Format, Machine};
@@ -361,15 +361,10 @@ pub fn only_sums(fields: &[String], of: &str) -> Result<(), Failure> {
 
 impl SumLayout {
     /// What options choose. Without `--sort`, the keys are `usual`.
-    pub fn new<S: Sum>(
-        by: &[&'static Grouping],
-        sort: &[String],
-        usual: &str,
-        limit: Option<usize>,
-    ) -> Result<SumLayout, Failure> {
+    pub fn new<S: Sum>(by: &[&'static Grouping], order: &OrderOptions, usual: &str) -> Result<SumLayout, Failure> {
         let by = distinct(by);
-        let usual = [usual.to_owned()];
-        let sort = if sort.is_empty() { &usual } else { sort };
+        let usual = vec![usual.to_owned()];
+        let sort = if order.sort.is_empty() { &usual } else { &order.sort };
         let names = || by.iter().map(|by| by.name);
         let numbers = || S::COLUMNS.iter().map(|(column, _)| column.name);
         let sort = SortBy::parse(sort, |key| {
@@ -382,7 +377,7 @@ impl SumLayout {
         Ok(SumLayout {
             by,
             sort,
-            limit: limit.unwrap_or(usize::MAX),
+            limit: order.limit(),
         })
     }
 

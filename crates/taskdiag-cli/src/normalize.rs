@@ -6,6 +6,7 @@ use clap::Args as ClapArgs;
 use taskdiag::maps::{BuildId, Normalized, Normalizer, Outcome as Place};
 use taskdiag::{Absent, ErrorKind, Known, Value};
 
+use crate::choice::OrderOptions;
 use crate::maps::{self, address, SOURCES};
 use crate::outcome::{lacking, lacks, say, say_missing, say_missing_denied, Failure, Outcome};
 use crate::output::document::Head;
@@ -93,7 +94,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         rows: vec![ADDRESS, OFFSET, NAME, BUILD_ID, DELETED],
     };
     let of = |column: usize| ListingColumn::column(RELATION[column].name, column);
-    let layout = Layout::new(&RELATION, &args.fields, &[], None, usual, of)?;
+    let layout = Layout::new(&RELATION, &args.fields, &OrderOptions::default(), usual, of)?;
     let addresses = addresses(&args.addresses, || io::stdin().lock().lines().collect())?;
     let mut handle = maps::handle(&args.from)?;
     let normalized = handle.maps(args.pid).and_then(|mut maps| {

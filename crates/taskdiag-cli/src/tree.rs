@@ -5,7 +5,7 @@ use taskdiag::{Field, Fields, Task};
 use taskdiag_core::field::TREE_FIELDS;
 use taskdiag_core::forest::{Forest, Line};
 
-use crate::choice::SortBy;
+use crate::choice::{OrderOptions, SortBy};
 use crate::history::PastOptions;
 use crate::listing::{write_table, Answers, Format, LateTexts, Options, TaskRows};
 use crate::outcome::{lacking, say, Failure, Outcome};
@@ -21,7 +21,7 @@ use crate::selection::{self, Selection};
 ///
 /// The roots are the processes whose parent is not shown: init, kthreadd, and in a container any
 /// process started from outside. In JSON and CSV each row has its `depth` and follows the row of
-/// its parent.
+/// its parent. --sort is about the children of a process, which are in the order of their ids.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
     taskdiag tree 1234\n  \
@@ -33,13 +33,8 @@ pub struct Args {
     root: Option<u32>,
     #[command(flatten)]
     selection: Selection,
-    /// Sort the children of a process by these fields; a minus in front puts the largest first
-    /// [default: by id]
-    #[arg(long, value_name = "[-]FIELD,…", allow_hyphen_values = true)]
-    sort: Vec<String>,
-    /// At most this many rows, after sorting
-    #[arg(long, value_name = "N")]
-    limit: Option<usize>,
+    #[command(flatten)]
+    order: OrderOptions,
     /// Draw with ASCII characters only [default: if the locale is not UTF-8]
     #[arg(long)]
     ascii: bool,
@@ -57,7 +52,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         Format::Table => tasks::fields(&columns),
         Format::Machine(_) => fields.iter().copied().collect(),
     };
-    let mut sort = selection::sort_keys(&args.sort)?;
+    let mut sort = selection::sort_keys(&args.order.sort)?;
     selection::check_order(options.format(), sort.iter().map(|by| by.key));
     sort.push(SortBy {
         key: Field::Pid,
@@ -89,7 +84,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
             .map(|root| forest.lines_below(root))
             .unwrap_or_default(),
     };
-    lines.truncate(args.limit.unwrap_or(usize::MAX));
+    lines.truncate(args.order.limit());
 
     let mut missing = Absences::default();
     let mut late = LateTexts::new(&mut handle, &query);

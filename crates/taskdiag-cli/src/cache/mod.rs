@@ -14,6 +14,7 @@ use std::time::Instant;
 use clap::Args as ClapArgs;
 use taskdiag::pagecache::{ByteRange, Source};
 
+use crate::choice::OrderOptions;
 use crate::grouping::{self, Grouping, SumLayout};
 use crate::listing::Formats;
 use crate::outcome::{Failure, Outcome};
@@ -87,13 +88,8 @@ pub struct Args {
     /// Only rows with at least this much cached, as in 4K
     #[arg(long, value_name = "SIZE", value_parser = quantity::size, default_value = "0", hide_default_value = true)]
     min: u64,
-    /// Sort by these fields; a minus in front puts the largest first. Rows without a value come
-    /// last
-    #[arg(long, value_name = "[-]FIELD,…", allow_hyphen_values = true)]
-    sort: Vec<String>,
-    /// At most this many rows, after sorting
-    #[arg(long, value_name = "N")]
-    limit: Option<usize>,
+    #[command(flatten)]
+    order: OrderOptions,
     #[command(flatten)]
     options: Options,
 }
@@ -160,16 +156,19 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         [] => None,
         by => {
             grouping::only_sums(&options.fields, "files")?;
-            Some(SumLayout::new::<Sum>(by, &args.sort, "-cached_bytes", args.limit)?)
+            Some(SumLayout::new::<Sum>(by, &args.order, "-cached_bytes")?)
         }
     };
-    let (sort, limit) = match args.top {
-        Some(count) => (vec!["-cached_bytes".to_owned()], Some(count)),
-        None if sums.is_some() => (Vec::new(), None),
-        None => (args.sort.clone(), args.limit),
+    let order = match args.top {
+        Some(_) => OrderOptions {
+            limit: args.top,
+            ..OrderOptions::sorted_by(&["-cached_bytes"])
+        },
+        None if sums.is_some() => OrderOptions::default(),
+        None => args.order.clone(),
     };
-    let mut layout = Layout::new(&RELATION, &options.fields, &[], limit, usual, of)?;
-    layout.sort = row::sort_keys(&sort)?;
+    let mut layout = Layout::new(&RELATION, &options.fields, &order, usual, of)?;
+    layout.sort = row::sort_keys(&order.sort)?;
     let style = Style {
         format: options.formats.format(),
         layout,

@@ -6,6 +6,7 @@ use taskdiag::events::{EventSource, Lost};
 use taskdiag::{Event, EventField, Group, Kind, Value};
 
 use super::Args;
+use crate::choice::OrderOptions;
 use crate::outcome::Failure;
 use crate::output::cell::{formatted, Cells};
 use crate::output::document::{counters, Head};
@@ -93,7 +94,7 @@ pub fn layout(args: &Args) -> Result<Layout, Failure> {
         table: COLUMNS.into_iter().map(with_style).filter(is_usual).collect(),
         rows: FIELDS.iter().map(|&field| field as usize).collect(),
     };
-    Layout::new(&RELATION, &args.fields, &[], None, usual, shown)
+    Layout::new(&RELATION, &args.fields, &OrderOptions::default(), usual, shown)
 }
 
 /// Whether network traffic is to be counted for what is shown.

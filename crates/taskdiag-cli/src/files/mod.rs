@@ -11,7 +11,7 @@ use clap::Args as ClapArgs;
 use taskdiag::files::{FileField, Filter, KernelUse, Kind, PathMatch, Request, Use};
 use taskdiag::{Field, Fields, Set, Snapshot};
 
-use crate::choice::SortBy;
+use crate::choice::{OrderOptions, SortBy};
 use crate::grouping::{self, Grouping, Groupings, SumLayout};
 use crate::listing::{Answers, Format};
 use crate::outcome::{say, Failure, Outcome};
@@ -28,8 +28,8 @@ pub use sums::{Sum, PATH};
 ///
 /// It never waits for a file system: paths of processes are not walked, and sizes are what the
 /// kernel knows already. --where chooses files, too, by their fields and those of their processes. It
-/// takes root, or CAP_SYS_PTRACE, to see the files of another user's
-/// process.
+/// takes root, or CAP_SYS_PTRACE, to see the files of another user's process. Rows are in the order of
+/// their processes.
 #[derive(Debug, ClapArgs)]
 #[command(mut_arg("filter", |arg| arg.help(format!("Only files {ONLY_IF} of files and of their processes"))))]
 #[command(after_help = "Examples:\n  \
@@ -64,12 +64,8 @@ pub struct Args {
     /// Add up by these
     #[arg(long, value_name = "KEY,…", value_delimiter = ',', value_parser = grouping::by_parser(GROUPINGS))]
     by: Vec<&'static Grouping>,
-    /// Sort by these fields; a minus in front puts the largest first [default: by process]
-    #[arg(long, value_name = "[-]FIELD,…", allow_hyphen_values = true)]
-    sort: Vec<String>,
-    /// At most this many rows, after sorting
-    #[arg(long, value_name = "N")]
-    limit: Option<usize>,
+    #[command(flatten)]
+    order: OrderOptions,
     /// Fields to show, in this order; `all` for all: pid, comm, use, fd, kind, anon_kind, access,
     /// open_flags, offset_bytes, size_bytes, allocated_bytes, dev_major, dev_minor, inode, nlink,
     /// deleted, mnt_id, name, detail, bpf_type, bpf_name, user, peers, tid; a plus in front adds to
@@ -121,11 +117,11 @@ impl Content {
     fn new(args: &Args) -> Result<Content, Failure> {
         if !args.by.is_empty() {
             grouping::only_sums(&args.fields, "files")?;
-            let layout = SumLayout::new::<Sum>(&args.by, &args.sort, "-opens_count", args.limit)?;
+            let layout = SumLayout::new::<Sum>(&args.by, &args.order, "-opens_count")?;
             return Ok(Content::Sums(layout));
         }
         let usual = usual(args.deleted);
-        let layout = Layout::new(&RELATION, &args.fields, &args.sort, args.limit, usual, row::shown)?;
+        let layout = Layout::new(&RELATION, &args.fields, &args.order, usual, row::shown)?;
         Ok(Content::Files(layout))
     }
 

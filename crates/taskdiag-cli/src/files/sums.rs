@@ -94,6 +94,7 @@ mod tests {
     use taskdiag::Absent;
 
     use super::*;
+    use crate::choice::OrderOptions;
     use crate::grouping::SumLayout;
 
     const FILE: (Device, u64) = (Device { major: 8, minor: 1 }, 2);
@@ -121,8 +122,8 @@ mod tests {
     #[test]
     fn sums_are_sorted() {
         let layout = |orders: &[&str]| {
-            let orders: Vec<String> = orders.iter().map(|&order| order.to_owned()).collect();
-            SumLayout::new::<Sum>(&[&grouping::PROGRAM], &orders, "-opens_count", None)
+            let order = OrderOptions::sorted_by(orders);
+            SumLayout::new::<Sum>(&[&grouping::PROGRAM], &order, "-opens_count")
         };
         let text = |name: &str| vec![Name::Text(name.into())];
         let sorted = |orders: &[&str]| -> Vec<Vec<Name>> {

@@ -9,6 +9,7 @@ use clap::Args as ClapArgs;
 use taskdiag::maps::{Filter, MapField, Mapping, Mappings, Perms, Row};
 use taskdiag::{Absent, ErrorKind, Field, Handle, Query, Set, SourceId};
 
+use crate::choice::OrderOptions;
 use crate::listing::{self, Format};
 use crate::outcome::{
     lacking, lacks, say, say_denied, say_hidden, say_missing, say_missing_denied, say_silent, Failure, Outcome,
@@ -27,7 +28,7 @@ pub use sums::{by_file, FileSum};
 ///
 /// Names are as the kernel writes them: a path, with " (deleted)" if the file was deleted, or a
 /// word in brackets. In tables, control characters are escaped. Seeing the mappings of another
-/// user's process needs root or CAP_SYS_PTRACE.
+/// user's process needs root or CAP_SYS_PTRACE. Rows are in the order of processes and addresses.
 #[derive(Debug, ClapArgs)]
 #[command(mut_arg("source", |arg| arg.value_parser(parser(SOURCES))))]
 #[command(after_help = "Examples:\n  \
@@ -62,12 +63,8 @@ pub struct Args {
     /// Show resident and dirty sizes; the kernel examines every page for them
     #[arg(short = 'x', long)]
     usage: bool,
-    /// Sort by these fields; a minus in front puts the largest first [default: by address]
-    #[arg(long, value_name = "[-]FIELD,…", allow_hyphen_values = true)]
-    sort: Vec<String>,
-    /// At most this many rows, after sorting
-    #[arg(long, value_name = "N")]
-    limit: Option<usize>,
+    #[command(flatten)]
+    order: OrderOptions,
     /// Fields to show, in this order, or `all`: pid, start, end, size_bytes, perms, offset_bytes,
     /// dev_major, dev_minor, inode, name, build_id, go_build_id, page_size_bytes, rss_bytes,
     /// dirty_bytes, hugetlb_bytes; a plus in front adds to the default fields
@@ -139,14 +136,7 @@ struct Answers {
 
 impl Request {
     fn new(args: &Args) -> Result<Request, Failure> {
-        let layout = Layout::new(
-            &RELATION,
-            &args.fields,
-            &args.sort,
-            args.limit,
-            row::usual(args),
-            row::shown,
-        )?;
+        let layout = Layout::new(&RELATION, &args.fields, &args.order, row::usual(args), row::shown)?;
         let is_asked = |column: usize| layout.names(column);
         let usage = args.usage || [row::RSS, row::DIRTY, row::HUGETLB].into_iter().any(is_asked);
         if args.is_all() && usage {

@@ -12,7 +12,7 @@ use clap::Args as ClapArgs;
 use taskdiag::{Budget, Field, Fields, Query, Value};
 use taskdiag_core::field::MEMORY_FIELDS;
 
-use crate::choice::SortBy;
+use crate::choice::{OrderOptions, SortBy};
 use crate::grouping::{self, Grouping, SumLayout};
 use crate::history::PastOptions;
 use crate::listing::{Format, Options};
@@ -39,7 +39,8 @@ pub use system::{Tally as SystemTally, RELATION as SYSTEM_RELATION};
 /// or are larger than --max-rss, are left out and reported. All sizes of a row come from that walk:
 /// SWAP and RSS are the fields rollup_swap_bytes and rollup_rss_bytes; of a recording without PSS,
 /// they are the kernel's counters, swap_bytes and rss_bytes. If processes are missing from a sum, the
-/// sum says so. Kernel threads and zombies have no memory and are not listed.
+/// sum says so. Kernel threads and zombies have no memory and are not listed. The largest
+/// PSS comes first.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
     taskdiag mem --limit 10\n  \
@@ -61,12 +62,8 @@ pub struct Args {
     /// remains unexplained
     #[arg(long, conflicts_with_all = SELECTING, conflicts_with_all = ["by", "total", "limit", "watch"])]
     system: bool,
-    /// Sort by these fields; a minus in front puts the largest first [default: -pss_bytes]
-    #[arg(long, value_name = "[-]FIELD,…", allow_hyphen_values = true)]
-    sort: Vec<String>,
-    /// At most this many rows, after sorting
-    #[arg(long, value_name = "N")]
-    limit: Option<usize>,
+    #[command(flatten)]
+    order: OrderOptions,
     /// Leave out processes that have not been read after this time, or `none`
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = quantity::duration_or_none)]
     deadline: Limit<Duration>,
@@ -177,10 +174,10 @@ impl RowKind {
             return Err("-o chooses fields of processes; --by and --total always show the same sums".into());
         }
         if args.total || !args.by.is_empty() {
-            let layout = SumLayout::new::<Sum>(&args.by, &args.sort, "-pss_bytes", args.limit)?;
+            let layout = SumLayout::new::<Sum>(&args.by, &args.order, "-pss_bytes")?;
             return Ok(RowKind::Sums(layout));
         }
-        let sort = match args.sort.as_slice() {
+        let sort = match args.order.sort.as_slice() {
             // Recordings may have no PSS.
             [] => [Field::PssBytes, Field::RssBytes][..1 + usize::from(args.past.is_given())]
                 .iter()

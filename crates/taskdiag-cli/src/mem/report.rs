@@ -97,7 +97,7 @@ impl Report<'_> {
         let mut output = Output::default();
         let size = terminal::size();
         let width = size.map(|size| size.columns);
-        let mut limit = self.args.limit.unwrap_or(usize::MAX);
+        let mut limit = self.args.order.limit();
         match (sample, size) {
             (Some(_), Some(size)) => {
                 // The heading, the total, the line with the cursor, and one for a message.
@@ -181,7 +181,7 @@ impl Report<'_> {
         let rows = match &self.kind {
             RowKind::Processes { fields, sort, .. } => {
                 selection::sort(processes, sort, &mut Absences::default());
-                processes.truncate(self.args.limit.unwrap_or(usize::MAX));
+                processes.truncate(self.args.order.limit());
                 let (columns, cells) = (Sum::columns(), total.cells());
                 let listed = TaskRows {
                     fields,

@@ -122,6 +122,7 @@ pub fn sums(tasks: &[Task<'_>], layout: &SumLayout) -> HashMap<Vec<Name>, Sum> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::choice::OrderOptions;
 
     fn sum(pss_bytes: u64) -> Sum {
         Sum {
@@ -146,8 +147,8 @@ mod tests {
     fn sums_are_sorted() {
         let name = |name: &str| vec![Name::Text(name.into())];
         let layout = |orders: &[&str]| {
-            let orders: Vec<String> = orders.iter().map(|&order| order.to_owned()).collect();
-            SumLayout::new::<Sum>(&[&grouping::PROGRAM], &orders, "-pss_bytes", None)
+            let order = OrderOptions::sorted_by(orders);
+            SumLayout::new::<Sum>(&[&grouping::PROGRAM], &order, "-pss_bytes")
         };
         let sorted = |orders: &[&str]| -> Vec<Vec<Name>> {
             let sums = HashMap::from([

@@ -82,7 +82,7 @@ impl Tally {
 }
 
 pub fn run(args: &Args) -> Result<Outcome, Failure> {
-    if !args.options.fields.is_empty() || !args.sort.is_empty() {
+    if !args.options.fields.is_empty() || !args.order.sort.is_empty() {
         return Err("--system has fixed rows in a fixed order: leave out -o and --sort".into());
     }
     let (mut handle, whole) = args.past.handle(|| args.options.from.handle())?;

@@ -15,7 +15,7 @@ use super::rows::{RowOptions, Rows};
 use super::table::{terminal_width, Align, Table};
 use super::terminal::Style;
 use super::Output;
-use crate::choice::{unknown, Chosen, SortBy};
+use crate::choice::{unknown, Chosen, OrderOptions, SortBy};
 use crate::outcome::Failure;
 use crate::ps::specifiers::field_of;
 
@@ -145,8 +145,7 @@ impl Layout {
     pub fn new(
         relation: &'static [ColumnInfo],
         fields: &[String],
-        sort: &[String],
-        limit: Option<usize>,
+        order: &OrderOptions,
         usual: DefaultColumns,
         of: impl Fn(usize) -> ListingColumn,
     ) -> Result<Layout, Failure> {
@@ -156,8 +155,8 @@ impl Layout {
             table: chosen.columns(usual.table, of),
             rows: chosen.keys(&usual.rows),
             chosen,
-            sort: sort_keys(sort, relation)?,
-            limit: limit.unwrap_or(usize::MAX),
+            sort: sort_keys(&order.sort, relation)?,
+            limit: order.limit(),
         })
     }
 

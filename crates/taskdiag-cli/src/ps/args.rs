@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, FromArgMatches};
 
 use super::options::{self, PsOptions};
+use crate::choice::OrderOptions;
 use crate::history::PastOptions;
 use crate::listing::Options;
 use crate::outcome::Failure;
@@ -17,6 +18,8 @@ use crate::selection::Selection;
 /// Takes the options of ps(1), with and without a dash, and its format specifiers: `ps aux`, `ps
 /// -ef`, `ps axjf`, `ps -C bash -o pid=`, `ps -eo pid,user:20,%cpu,lstart,args --sort=-rss`. Then
 /// the output is that of ps. Without any of them, a table shows what most people look for.
+///
+/// Rows are sorted by id; with --watch the busiest come first. --sort also takes specifiers.
 ///
 /// If no option selects processes, `taskdiag ps` lists all; ps lists those of your terminal. A link
 /// with the name ps behaves like ps.
@@ -34,13 +37,8 @@ pub struct Args {
     /// Say on standard error who read what, and which part of the filter was evaluated where
     #[arg(long)]
     pub explain: bool,
-    /// Sort by these fields or specifiers; a minus in front puts the largest first. Tasks without a
-    /// value come last [default: by id; the busiest first when watching]
-    #[arg(long, value_name = "[-]FIELD,…", allow_hyphen_values = true)]
-    pub sort: Vec<String>,
-    /// At most this many rows, after sorting
-    #[arg(long, value_name = "N")]
-    pub limit: Option<usize>,
+    #[command(flatten)]
+    pub order: OrderOptions,
     /// Show those that do something every so many seconds, with what they do: see `taskdiag watch`
     #[arg(long, value_name = "SECONDS", conflicts_with = "MomentOptions", value_parser = quantity::interval)]
     pub watch: Option<Duration>,

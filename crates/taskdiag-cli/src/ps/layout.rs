@@ -162,7 +162,7 @@ impl PsRequest {
             TaskLayout::Machine(..) => Vocabulary::Fields,
             TaskLayout::Table(_) | TaskLayout::Lines(_) => Vocabulary::Ps,
         };
-        let sort = sort::keys(&args.sort, vocabulary)?;
+        let sort = sort::keys(&args.order.sort, vocabulary)?;
         if args.options.fields.is_empty() && !args.ps_options.preset.is_format() {
             shown.show_keys(&sort);
         }
@@ -183,7 +183,7 @@ impl PsRequest {
         Ok(PsRequest {
             query,
             sort,
-            limit: args.limit.unwrap_or(usize::MAX),
+            limit: args.order.limit(),
             shown,
         })
     }

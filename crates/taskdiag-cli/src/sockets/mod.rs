@@ -9,6 +9,7 @@ use taskdiag::sockets::{Filter, Kind, Request, SocketField, State};
 use taskdiag::{Field, Query, Set, Snapshot};
 use taskdiag_core::socket::state_named;
 
+use crate::choice::OrderOptions;
 use crate::grouping::{self, Grouping, Groupings, SumLayout};
 use crate::listing::{Answers, Format};
 use crate::outcome::{say_hidden, Failure, Outcome};
@@ -25,7 +26,7 @@ pub use sums::{of_end, Sum, OF_REMOTES, PORT, REMOTE_ADDR, REMOTE_PORT, STATE};
 /// List the sockets of the machine, in all network namespaces, with the processes that have them
 ///
 /// It takes root, or CAP_SYS_ADMIN, to look into other network namespaces, and CAP_SYS_PTRACE to
-/// see the descriptors of another user's process.
+/// see the descriptors of another user's process. Rows are in the kernel's order.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
     taskdiag sockets -l --tcp --udp\n  \
@@ -66,13 +67,8 @@ pub struct Args {
     /// Add up by these
     #[arg(long, value_name = "KEY,…", value_delimiter = ',', value_parser = grouping::by_parser(GROUPINGS))]
     by: Vec<&'static Grouping>,
-    /// Sort by these fields; a minus in front puts the largest first [default: as the kernel lists
-    /// them]
-    #[arg(long, value_name = "[-]FIELD,…", allow_hyphen_values = true)]
-    sort: Vec<String>,
-    /// At most this many rows, after sorting
-    #[arg(long, value_name = "N")]
-    limit: Option<usize>,
+    #[command(flatten)]
+    order: OrderOptions,
     /// Fields to show, in this order; `all` for all: those of docs/sockets.md; a plus in front adds
     /// to those shown without
     #[arg(short = 'o', long = "fields", value_name = "[+]FIELD,…", help_heading = "Output")]
@@ -194,7 +190,7 @@ impl Content {
     fn new(args: &Args) -> Result<Content, Failure> {
         if !args.by.is_empty() {
             grouping::only_sums(&args.fields, "sockets")?;
-            let layout = SumLayout::new::<Sum>(&args.by, &args.sort, "-sockets_count", args.limit)?;
+            let layout = SumLayout::new::<Sum>(&args.by, &args.order, "-sockets_count")?;
             let mut needs: Set<SocketField> = SocketField::Owners.into();
             if args.info {
                 needs |= SocketField::AckedBytes | SocketField::ReceivedBytes;
@@ -202,7 +198,7 @@ impl Content {
             return Ok(Content::Sums(layout, needs));
         }
         let usual = usual(args.info);
-        let layout = Layout::new(&RELATION, &args.fields, &args.sort, args.limit, usual, row::shown)?;
+        let layout = Layout::new(&RELATION, &args.fields, &args.order, usual, row::shown)?;
         Ok(Content::Sockets(layout))
     }
 
@@ -302,15 +298,21 @@ mod tests {
     /// Check that only fields that are shown or sorted by are read.
     #[test]
     fn only_what_is_shown_is_asked_for() {
-        let needs = |fields: &str, sort: &[String], format| {
+        let needs = |fields: &str, sort: &[&str], format| {
             let fields: Vec<String> = fields.split_whitespace().map(str::to_owned).collect();
-            let layout = Layout::new(&RELATION, &fields, sort, None, usual(false), row::shown);
+            let layout = Layout::new(
+                &RELATION,
+                &fields,
+                &OrderOptions::sorted_by(sort),
+                usual(false),
+                row::shown,
+            );
             Content::Sockets(layout.expect("columns")).needs(format)
         };
         let json = Format::Machine(crate::listing::Machine::Json);
         let rtt = SocketField::RttNs;
         assert_eq!(needs("state", &[], json), SocketField::State.into());
-        assert_eq!(needs("state", &["rtt_ns".to_owned()], json), SocketField::State | rtt);
+        assert_eq!(needs("state", &["rtt_ns"], json), SocketField::State | rtt);
         assert_eq!(needs("owners", &[], json), SocketField::Owners.into());
         assert_eq!(needs("state,peers", &[], json), SocketField::State | SocketField::Peers);
         let table = needs("", &[], Format::Table);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use taskdiag::{Field, Fields, Filter, Group, Handle, Identity, Query, Scope, Task, Value};
 
-use crate::choice::{Chosen, SortBy};
+use crate::choice::{Chosen, OrderOptions, SortBy};
 use crate::grouping::{self, SumLayout};
 use crate::history::RangeOptions;
 use crate::listing::{Answers, Format, Options};
@@ -72,13 +72,8 @@ pub struct Args {
 pub struct RowArgs {
     #[command(flatten)]
     selection: Selection,
-    /// Sort by these fields and rates; a minus in front puts the largest first [default: the busiest
-    /// first]
-    #[arg(long, value_name = "[-]FIELD,…", allow_hyphen_values = true)]
-    sort: Vec<String>,
-    /// At most this many rows in a sample, after sorting
-    #[arg(long, value_name = "N")]
-    limit: Option<usize>,
+    #[command(flatten)]
+    order: OrderOptions,
     #[command(flatten)]
     options: Options,
 }
@@ -87,8 +82,7 @@ struct Watch<'a> {
     query: Query,
     threads: bool,
     selection: &'a Selection,
-    sort: &'a [String],
-    limit: Option<usize>,
+    order: OrderOptions,
     delay: Duration,
     count: Option<u64>,
     options: &'a Options,
@@ -141,8 +135,7 @@ impl Watch<'_> {
             query: rows.selection.query(threads, past.is_given())?,
             threads,
             selection: &rows.selection,
-            sort: &rows.sort,
-            limit: rows.limit,
+            order: rows.order.clone(),
             delay,
             count,
             options: &rows.options,
@@ -155,7 +148,7 @@ impl Watch<'_> {
 
 /// Runs `taskdiag ps --watch`, and `ps` with rates, of a period. `None` if it is neither.
 pub fn of_ps(args: &ps::Args) -> Option<Result<Outcome, Failure>> {
-    let names = args.options.fields.iter().chain(&args.sort);
+    let names = args.options.fields.iter().chain(&args.order.sort);
     let mut names = names.flat_map(|list| list.split(','));
     let rate =
         names.find_map(|name| Rate::named(name.trim_start_matches(['-', '+'])).filter(|rate| *rate != Rate::Cpu));
@@ -172,8 +165,7 @@ pub fn of_ps(args: &ps::Args) -> Option<Result<Outcome, Failure>> {
         query,
         threads: args.threads,
         selection: &args.selection,
-        sort: &args.sort,
-        limit: args.limit,
+        order: args.order.clone(),
         delay: args.watch.unwrap_or_default(),
         count: args.count,
         options: &args.options,
@@ -303,7 +295,7 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
     } = request;
     options.check_endless(request.count)?;
     let shown = shown(&request)?;
-    let sort = sort_keys(request.sort, preset.sort)?;
+    let sort = sort_keys(&request.order.sort, preset.sort)?;
     let fields = sort.iter().filter_map(|by| Field::ALL.get(by.key).copied());
     selection::check_order(options.format(), fields);
     let needs = shown.iter().flat_map(|shown| shown.content.needs());
@@ -395,7 +387,6 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
             net::check(&answers.snapshot, request.past.is_some())?;
         }
         let activities = history.add(&answers.snapshot, end.unwrap_or(moment));
-        let limit = request.limit.unwrap_or(usize::MAX);
         let is_busy = |task: &RatedTask<'_>, activity: &Activity| {
             if preset.is_of_network {
                 net::has_traffic(task, &counted)
@@ -405,7 +396,7 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
         };
         let rows = wanted(&answers, &activities, rated.as_ref(), &is_busy);
         screen.count(0, of_order, &rows);
-        let rows = owned::sorted(rows, &sort, limit);
+        let rows = owned::sorted(rows, &sort, request.order.limit());
         screen.count(1, of_shown.without(of_order), &rows);
         is_quiet &= rows.is_empty();
         let sample = document::Sample {

@@ -8,6 +8,7 @@ use taskdiag::{Absent, Field, Fields, Group, Identity, Known, Snapshot, Task, Va
 
 use super::remotes::is_of_remotes;
 use super::{run_watch, Preset, Rate, RatedTask, RowArgs, Watch};
+use crate::choice::OrderOptions;
 use crate::grouping::{self, sum_columns, Grouping, Groupings, Name, SumLayout};
 use crate::history::{self, RangeOptions};
 use crate::outcome::{counted, say, Failure, Outcome};
@@ -68,8 +69,8 @@ static NET: Preset = Preset {
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     let delay = args.watch.unwrap_or(Duration::from_secs(1));
     let count = if args.watch.is_some() { args.count } else { Some(1) };
-    let (sort, limit) = (&args.rows.sort, args.rows.limit);
-    let sums = || SumLayout::new::<Sum>(&args.by, sort, "-net_sent_bytes_per_s,-net_received_bytes_per_s", limit);
+    let order = &args.rows.order;
+    let sums = || SumLayout::new::<Sum>(&args.by, order, "-net_sent_bytes_per_s,-net_received_bytes_per_s");
     let sums = (!args.by.is_empty()).then(sums).transpose()?;
     if sums.is_some() {
         grouping::only_sums(&args.rows.options.fields, "processes")?;
@@ -80,8 +81,11 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     }
     run_watch(Watch {
         preset: &NET,
-        sort: if sums.is_some() { &[] } else { sort },
-        limit: limit.filter(|_| sums.is_none()),
+        order: if sums.is_some() {
+            OrderOptions::default()
+        } else {
+            order.clone()
+        },
         sums,
         ..Watch::new(&args.rows, &args.past, (delay, count), false)?
     })
