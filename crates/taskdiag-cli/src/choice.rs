@@ -6,6 +6,7 @@ use std::cmp::Ordering;
 use clap::Args;
 use taskdiag::files::Owner;
 use taskdiag::{CpuSet, Ids, Limits, Value};
+use taskdiag_core::field::near;
 
 use crate::outcome::Failure;
 
@@ -209,7 +210,11 @@ pub fn order<'k, K: Copy, E>(
 /// The failure for an unknown name, with the known ones.
 pub fn unknown<'a>(what: &str, name: &str, known: impl IntoIterator<Item = &'a str>) -> Failure {
     let known: Vec<&str> = known.into_iter().collect();
-    Failure::Unanswered(format!("unknown {what} {name:?}; known are {}", known.join(", ")))
+    let near = match near(name, known.iter().copied()) {
+        near if near.is_empty() => String::new(),
+        near => format!("; near it are: {}", near.join(", ")),
+    };
+    Failure::Unanswered(format!("unknown {what} {name:?}{near}; known are {}", known.join(", ")))
 }
 
 #[cfg(test)]

@@ -368,7 +368,11 @@ impl SumLayout {
         let names = || by.iter().map(|by| by.name);
         let numbers = || S::COLUMNS.iter().map(|(column, _)| column.name);
         let sort = SortBy::parse(sort, |key| {
-            let number = numbers().position(|number| number == key).map(SumKey::Number);
+            // Headings are names, too: `count`, and `rss_bytes` as of the rows that are added up.
+            let is_heading = |heading: &str| heading.eq_ignore_ascii_case(key.strip_suffix("_bytes").unwrap_or(key));
+            let of_heading = || S::COLUMNS.iter().position(|(_, heading)| is_heading(heading));
+            let number = numbers().position(|number| number == key).or_else(of_heading);
+            let number = number.map(SumKey::Number);
             let name = || names().position(|name| name == key).map(SumKey::Name);
             number
                 .or_else(name)

@@ -17,6 +17,8 @@ enum Means {
 }
 
 const ON_COMMAND: &str = "";
+/// Words of every command that has no meaning of its own for them.
+const ON_ANY: &str = "*";
 const IPV4: &str = "--where=family == 'inet'";
 const IPV6: &str = "--where=family == 'inet6'";
 const IPV4_AND_IPV6: &str = "--where=family in ('inet', 'inet6')";
@@ -61,6 +63,9 @@ const HABITS: &[(&str, &str, Means)] = &[
     (ON_COMMAND, "uptime", Hint("`taskdiag top` has the load averages and the time since boot in its head")),
     (ON_COMMAND, "version", Hint("`taskdiag --version` prints the version")),
     (ON_COMMAND, "ss", Hint("`taskdiag sockets` lists sockets, with the letters of ss, as in -tlnp")),
+    (ON_COMMAND, "thread threads", Hint("`taskdiag ps -T` lists threads, with -p PID those of a process")),
+    (ON_COMMAND, "env environ", Hint("`taskdiag inspect --environ PID` shows the environment of a process")),
+    (ON_ANY, "-top", Hint("--limit N shows the first N rows, after sorting, as in `taskdiag ps --sort -rss --limit 10`")),
     ("events", "-by", Hint(SUMS)),
     ("events", "-grep", Hint("--where \"comm ~ 'TEXT'\" chooses by the name, with cmdline by the arguments")),
     ("events", "-sort", Hint("events come as they happen; those of a recording can be sorted: `taskdiag events --history DIR --csv | sort`")),
@@ -87,6 +92,9 @@ const HABITS: &[(&str, &str, Means)] = &[
     ("maps", "-q", Same("--no-header")),
     ("maps", "-X -XX", Hint("-x adds resident and dirty sizes, -o all shows all")),
     ("mem", "-b -g -k -l -m -t -w", Hint("`taskdiag mem --system` shows the memory of the machine; sizes have the unit that fits, --bytes shows exact ones")),
+    ("inspect", "-p -pid", Same("")),
+    ("cache", "-p -pid", Same("--of-process")),
+    ("mem", "-d -delay", Same("--watch")),
     ("mem", "-c -s", Hint("`taskdiag mem --watch SECONDS` repeats it")),
     ("mem", "-top", Same("--limit")),
     ("metrics", "-children", Same("--children")),
@@ -98,6 +106,7 @@ const HABITS: &[(&str, &str, Means)] = &[
     ("metrics", "-web.listen-address", Same("--listen")),
     ("metrics", "-gather-smaps", Hint("--pss-budget 2% reads proportional set sizes; without it they are left out")),
     ("metrics", "-namemapping -procnames", Hint(RULES)),
+    ("net", "-delay", Same("--watch")),
     ("net", "-a -e -l -r -s -t -x", Hint("`taskdiag sockets` lists sockets, as in -tulpn; `taskdiag net` counts what each process sends and receives")),
     ("net", "-i any eth0 lo wlan0", Hint(INTERFACES)),
     ("net", "-c -n 1 2 5 10", Hint("without --watch it counts for a second and ends; `taskdiag net --watch 1 -n N` shows N samples")),
@@ -149,16 +158,16 @@ const HABITS: &[(&str, &str, Means)] = &[
     ("top", "-O", Hint("`taskdiag fields` lists the fields for -o and --sort")),
     ("top", "-S", Hint("-o +cutime_ns,cstime_ns shows the times of children that have ended")),
     ("top", "-json -jsonl -csv", Hint("`taskdiag watch --jsonl` prints samples for programs")),
-    ("top", "-limit", Hint("`taskdiag watch --limit N` prints the first N; top fills the screen")),
+    ("top", "-limit -top", Hint("`taskdiag watch --limit N` prints the first N; top fills the screen")),
     ("top", "-s -sort-key", Hint("--sort -FIELD sorts, as in --sort -rss_bytes")),
     ("top", "-w", Hint("`COLUMNS=N taskdiag top -b` prints lines of N characters")),
     ("tree", "-A", Same("--ascii")),
-    ("tree", "-T -U -a -c -l -n", Same("")),
+    ("tree", "-U -a -c -l -n", Same("")),
     ("watch", "-P -b -t", Same("")),
     ("watch", "-a", Hint("-o +read_bytes,write_bytes shows totals")),
     ("watch", "-r -w", Hint("-o chooses columns, as in -o +maj_faults_per_s,voluntary_switches,involuntary_switches")),
     ("watch", "1 2 5 10", Hint("`taskdiag watch -d 1 -n 5` takes a sample each second, five times")),
-    ("tree", "-threads", Hint("`taskdiag ps -L -p PID` and `taskdiag top --threads` show threads")),
+    ("tree", "-T -threads", Hint("`taskdiag ps -L -p PID` and `taskdiag top --threads` show threads")),
     ("watch", "-by", Hint(SUMS)),
     ("tree", "-p", Hint("process ids are always shown; -p PID chooses processes")),
 ];
@@ -168,8 +177,11 @@ const VALUE_WITH_DASH: [&str; 4] = ["--sort", "--at", "--from", "--to"];
 
 /// The meaning of a word of a command.
 fn meaning(command: &str, word: &str) -> Option<Means> {
-    let mut of_command = HABITS.iter().filter(|habit| habit.0 == command);
-    let found = of_command.find(|habit| habit.1.split(' ').any(|known| known == word));
+    let of = |place: &str| {
+        let mut habits = HABITS.iter().filter(|habit| habit.0 == place);
+        habits.find(|habit| habit.1.split(' ').any(|known| known == word))
+    };
+    let found = of(command).or_else(|| of(ON_ANY).filter(|_| command != ON_COMMAND));
     found.map(|habit| habit.2)
 }
 
@@ -223,9 +235,11 @@ pub fn replaced(arguments: Vec<OsString>) -> Vec<OsString> {
     let options = own.iter().enumerate().flat_map(|(at, argument)| {
         let text = argument.to_str().unwrap_or_default();
         let last = std::mem::replace(&mut last, text);
-        // A letter of ss takes no value: `-o state established`.
-        let is_of_ss =
-            |letter, at| matches!(meaning(&command, letter), Some(InWord(_))) && is_filter(&command, &own[at..]);
+        // A letter of ss takes no value: `-o state established`, `-t -p -n`.
+        let is_alone = |at: usize| own.get(at).is_none_or(|next| next.to_string_lossy().starts_with('-'));
+        let is_of_ss = |letter, at| {
+            matches!(meaning(&command, letter), Some(InWord(_))) && (is_filter(&command, &own[at..]) || is_alone(at))
+        };
         if let (Some(InWord(option)), true) = (meaning(&command, text), is_of_ss(text, at + 1)) {
             return as_option(option, None);
         }
@@ -393,6 +407,12 @@ mod tests {
             ("sockets --tcp state established", "sockets --tcp --state established"),
             ("sockets --by state --sort -state", "sockets --by state --sort -state"),
             ("sockets -- -t", "sockets -- -t"),
+            ("sockets -t -l -n -p", "sockets --tcp --listening"),
+            ("sockets -u -a", "sockets --udp"),
+            ("sockets -t -p 1 -u root", "sockets --tcp -p 1 -u root"),
+            ("inspect -p 1", "inspect 1"),
+            ("cache -p 1", "cache --of-process 1"),
+            ("mem -d 1", "mem --watch 1"),
             ("files +D /srv -nP", "files --path /srv"),
             ("files +L1", "files --deleted"),
             ("files -p 1", "files -p 1"),

@@ -5,8 +5,9 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::Args as ClapArgs;
+use taskdiag::maps::MapField;
 use taskdiag::{files, Field, Fields, Filter, Handle, Kind, ParseError, Query, Task};
-use taskdiag_core::field::{named, with_made_of};
+use taskdiag_core::field::{named, with_made_of, UnknownField};
 use taskdiag_core::filter::Column;
 use taskdiag_sys::host::possible_cpus;
 
@@ -205,6 +206,34 @@ impl Selection {
     /// The query for the selected tasks of which files are listed, or for these processes, and the
     /// filter for the files.
     pub fn query_for_files(&self, named: &[u32]) -> Result<(Query, Option<files::Filter>), Failure> {
+        let alias = |name: &str| match name {
+            "size" => Some(Err("the size of a file is size_bytes".to_owned())),
+            name => alias(name),
+        };
+        let parse = |text: &str| files::Filter::parse_with_aliases(text, &numbers(false), &alias);
+        self.query_for_rows(named, parse, files::Filter::part_of_tasks)
+    }
+
+    /// The same for mappings.
+    pub fn query_for_mappings(&self, named: &[u32]) -> Result<(Query, Option<Filter>), Failure> {
+        let own = || MapField::ALL.iter().copied().filter(|&field| field != MapField::Pid);
+        let column = |word: &str| Some(Ok(Column::from(own().find(|field| field.name() == word)?)));
+        let known = || {
+            own()
+                .map(MapField::name)
+                .chain(Field::ALL.iter().map(|field| field.name()))
+        };
+        let alias = |word: &str| alias(word).or_else(|| Some(Err(UnknownField::new(word, known()).to_string())));
+        let parse = |text: &str| Filter::parse_with_columns(text, &numbers(false), &alias, &column);
+        self.query_for_rows(named, parse, Filter::part_of_tasks)
+    }
+
+    fn query_for_rows<F>(
+        &self,
+        named: &[u32],
+        parse: impl Fn(&str) -> Result<F, ParseError>,
+        part_of_tasks: impl Fn(&F) -> Option<Filter>,
+    ) -> Result<(Query, Option<F>), Failure> {
         let query = if named.is_empty() {
             self.processes.whole(false)?
         } else {
@@ -214,22 +243,22 @@ impl Selection {
         let Some(expression) = all_of(&self.filter) else {
             return Ok((query, None));
         };
-        let alias = |name: &str| match name {
-            "size" => Some(Err("the size of a file is size_bytes".to_owned())),
-            name => alias(name),
-        };
-        let filter = files::Filter::parse_with_aliases(&expression, &numbers(false), &alias);
-        let filter = filter.map_err(|error| format!("--where: {error}"))?;
-        let query = match filter.part_of_tasks() {
+        let filter = parse(&expression).map_err(|error| format!("--where: {error}"))?;
+        let query = match part_of_tasks(&filter) {
             Some(part) => narrow_with(query, checked(part, false), false)?,
             None => query,
         };
         Ok((query, Some(filter)))
     }
 
+    /// Whether any option was given that selects processes only.
+    pub fn selects_processes(&self) -> bool {
+        self.processes.is_given() || self.ignore_ancestors
+    }
+
     /// Whether any option was given.
     pub fn is_given(&self) -> bool {
-        self.processes.is_given() || !self.filter.is_empty() || self.ignore_ancestors
+        self.selects_processes() || !self.filter.is_empty()
     }
 
     /// Whether any option but `--pid`, `--children` and `--descendants` was given.

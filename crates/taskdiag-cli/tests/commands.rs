@@ -149,7 +149,9 @@ fn all_fields_are_listed() {
     let unknown = run(&["fields", "-o", "nam"]);
     assert_eq!(unknown.code, Some(2));
     assert!(
-        unknown.stderr.contains("unknown field \"nam\"; known are name,"),
+        unknown
+            .stderr
+            .contains("unknown field \"nam\"; near it are: name; known are name,"),
         "{}",
         unknown.stderr
     );
@@ -477,7 +479,7 @@ fn wrong_usage_names_the_option() {
         ),
         (&["tree", "--color", "blue"], "possible values: auto, always, never"),
         (&["maps", "--all", "1"], "--all"),
-        (&["maps", "--where", "pid == 1", "1"], "--where"),
+        (&["maps", "--children", "1", "1"], "--children"),
         (&["files", "--unit", "ssh", "1"], "--unit"),
         (&["sockets", "-u", "root", "1"], "--user"),
         (&["mem", "--system", "--where", "pid == 1"], "--where"),
@@ -1265,7 +1267,7 @@ fn help_names_what_is_filtered() {
         ("watch", "tasks"),
         ("net", "tasks"),
         ("mem", "tasks"),
-        ("maps", "tasks"),
+        ("maps", "mappings"),
         ("files", "files"),
         ("sockets", "sockets"),
         ("events", "events"),

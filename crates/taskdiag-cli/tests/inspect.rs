@@ -696,4 +696,8 @@ fn ends_stay_on_narrow_terminals() {
         page.lines().any(|line| line.trim_end().ends_with("/libc.so.6")),
         "{page}"
     );
+    let mut command = Command::new(env!("CARGO_BIN_EXE_taskdiag"));
+    command.args(["sockets", "--tcp", "--info", "--port", &port.to_string()]);
+    let sockets = run_on_terminal(&mut command, 60, 24).text();
+    assert!(sockets.contains(&format!(":{port} ")), "{sockets}");
 }

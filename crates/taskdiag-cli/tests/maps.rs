@@ -219,6 +219,57 @@ fn mappings_are_sorted_and_chosen() {
     assert_eq!((offsets.code, offsets.text().as_str()), (Some(1), "addr,name\n0x10,\n"));
 }
 
+/// Check that expressions choose mappings, by their own fields and those of their processes, of named,
+/// selected and all processes.
+#[test]
+fn expressions_choose_mappings() {
+    let sleeper = sleeper("chosen");
+    let pid = sleeper.pid();
+    let chosen = |args: &[&str]| rows(&[&["maps", "--json", "-o", "pid,perms,size_bytes,name"], args].concat());
+    let all = chosen(&[&pid]);
+    for (expression, is_meant) in [
+        (
+            "perms ~ 'x'",
+            &(|row: &Value| row["perms"].as_str().is_some_and(|perms| perms.contains('x'))) as &dyn Fn(&Value) -> bool,
+        ),
+        ("size_bytes > 100K and perms == 'r--p'", &|row| {
+            row["size_bytes"].as_u64() > Some(100 << 10) && row["perms"] == "r--p"
+        }),
+        ("name ~ 'libc' and comm == 'sleep'", &|row| {
+            row["name"].as_str().is_some_and(|name| name.contains("libc"))
+        }),
+        ("name ~ 'libc' and comm == 'other'", &|_| false),
+    ] {
+        let expected: Vec<Value> = all.iter().filter(|row| is_meant(row)).cloned().collect();
+        assert_eq!(chosen(&[&pid, "--where", expression]), expected, "{expression}");
+        assert_eq!(chosen(&["-p", &pid, "--where", expression]), expected, "{expression}");
+        let of_all = format!("pid == {pid} and {expression}");
+        assert_eq!(chosen(&["--where", &of_all]), expected, "{expression}");
+    }
+    let own = json!(pid.parse::<u32>().expect("a pid"));
+    let everybody = run(&[
+        "maps",
+        "--all",
+        "--jsonl",
+        "--where",
+        "name ~ '/sleep$'",
+        "-o",
+        "pid,name",
+    ])
+    .text();
+    let pids: Vec<Value> = everybody
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).expect("a row")["pid"].clone())
+        .collect();
+    assert!(pids.contains(&own), "{everybody}");
+    let wrong = run(&["maps", &pid, "--where", "nam ~ 'x'"]);
+    assert!(
+        wrong.code == Some(2) && wrong.stderr.contains("near it are: name"),
+        "{}",
+        wrong.stderr
+    );
+}
+
 /// Check that build ids are shown on request, and that a mapping without one has a reason.
 #[test]
 fn build_ids_are_shown() {

@@ -100,7 +100,7 @@ const CREDENTIALS: &[Field] = &list_of! {
 };
 
 const CGROUP: &[Field] = &list_of! {
-    Field: Cgroup, Unit, UserUnit, Slice, ContainerName, ContainerId, ContainerRuntime, PodUid,
+    Field: Cgroup, Cgroups, Unit, UserUnit, Slice, ContainerName, ContainerId, ContainerRuntime, PodUid,
 };
 
 const SCHEDULING: &[Field] = &list_of! {

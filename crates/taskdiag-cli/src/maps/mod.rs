@@ -3,23 +3,29 @@
 mod row;
 mod sums;
 
+use std::collections::HashMap;
 use std::fmt;
 
 use clap::Args as ClapArgs;
 use taskdiag::maps::{Filter, MapField, Mapping, Mappings, Perms, Row};
-use taskdiag::{Absent, ErrorKind, Field, Handle, Query, Set, SourceId};
+use taskdiag::{
+    Absent, ErrorKind, Field, Fields, Filter as Expression, Handle, Query, Set, Snapshot, SourceId, Task, Undecided,
+    Value,
+};
+use taskdiag_core::filter::HasFields;
 
 use crate::choice::OrderOptions;
 use crate::listing::{self, Format};
 use crate::outcome::{
-    lacking, lacks, say, say_denied, say_hidden, say_missing, say_missing_denied, say_silent, Failure, Outcome,
+    lacking, lacks, say, say_denied, say_hidden, say_missing, say_missing_denied, say_silent, say_undecided, Failure,
+    Outcome,
 };
 use crate::output::document::Head;
 use crate::output::format::OutputOptions;
 use crate::output::listing::{Form, Layout, Listing};
 use crate::proc;
 use crate::quantity;
-use crate::selection::{Selection, SELECTING};
+use crate::selection::{Selection, OF_PROCESSES, ONLY_IF, SELECTING};
 use crate::source::{parser, sources, Choices, ForcedSource, SourceOptions};
 pub use row::RELATION;
 pub use sums::{by_file, FileSum};
@@ -28,9 +34,11 @@ pub use sums::{by_file, FileSum};
 ///
 /// Names are as the kernel writes them: a path, with " (deleted)" if the file was deleted, or a
 /// word in brackets. In tables, control characters are escaped. Seeing the mappings of another
-/// user's process needs root or CAP_SYS_PTRACE. Rows are in the order of processes and addresses.
+/// user's process needs root or CAP_SYS_PTRACE. --where chooses mappings, too, by their fields and those
+/// of their processes. Rows are in the order of processes and addresses.
 #[derive(Debug, ClapArgs)]
 #[command(mut_arg("source", |arg| arg.value_parser(parser(SOURCES))))]
+#[command(mut_arg("filter", |arg| arg.help(format!("Only mappings {ONLY_IF} of mappings and of their processes"))))]
 #[command(after_help = "Examples:\n  \
     taskdiag maps $$\n  \
     taskdiag maps --exec --build-id --json 1234\n  \
@@ -41,7 +49,8 @@ pub use sums::{by_file, FileSum};
 pub struct Args {
     /// The processes
     #[arg(value_name = "PID", value_parser = quantity::pid, required_unless_present = "all",
-        required_unless_present_any = SELECTING, conflicts_with = "all", conflicts_with_all = SELECTING)]
+        required_unless_present_any = SELECTING, conflicts_with_all = ["all", "ignore_ancestors"],
+        conflicts_with_all = OF_PROCESSES)]
     named: Vec<u32>,
     /// All processes
     #[arg(long)]
@@ -123,13 +132,21 @@ pub fn address(word: &str) -> Result<u64, String> {
 /// The request that the options describe.
 struct Request {
     layout: Layout,
+    /// The processes, unless they are named, or all.
+    query: Query,
+    /// Which mappings, in the kernel.
     filter: Filter,
+    /// Which of these.
+    only: Option<Expression>,
     fields: Set<MapField>,
 }
 
 /// The answers, and what is missing.
 struct Answers {
     lists: Vec<Mappings>,
+    /// The processes, if they were selected.
+    tasks: Snapshot,
+    undecided: Undecided,
     counters: Vec<(&'static str, u64)>,
     outcome: Outcome,
 }
@@ -157,7 +174,19 @@ impl Request {
         let mut filter = Filter::default();
         filter.perms.set(Perms::EXEC, args.exec);
         filter.file_backed = args.file;
-        Ok(Request { layout, filter, fields })
+        let (query, only) = args.selection.query_for_mappings(&args.named)?;
+        let read = only
+            .iter()
+            .flat_map(Expression::columns)
+            .map(|column| MapField::ALL[column]);
+        fields.extend(read);
+        Ok(Request {
+            query: query.fields(Field::StartNs | only.as_ref().map_or(Fields::NONE, Expression::fields)),
+            layout,
+            filter,
+            only,
+            fields,
+        })
     }
 }
 
@@ -165,24 +194,30 @@ impl Args {
     fn ask(&self, handle: &mut Handle, request: &Request) -> Result<Answers, Failure> {
         let mut answers = Answers {
             lists: Vec::new(),
+            tasks: Snapshot::default(),
+            undecided: Undecided::default(),
             counters: Vec::new(),
             outcome: Outcome::Complete,
         };
-        if self.is_all() {
+        let reads_tasks = request.only.as_ref().is_some_and(|only| only.fields() != Fields::NONE);
+        if self.is_all() && !reads_tasks {
             ask_all(handle, request, &mut answers)?;
-        } else if self.named.is_empty() {
-            self.ask_selected(handle, request, &mut answers)?;
-        } else {
+        } else if !self.named.is_empty() && !reads_tasks {
             self.ask_each(handle, request, &mut answers)?;
+        } else {
+            self.ask_selected(handle, request, &mut answers)?;
+        }
+        if let Some(only) = &request.only {
+            answers.retain(only);
         }
         let mappings = answers.lists.iter().map(Mappings::len).sum::<usize>();
         answers.counters.insert(0, ("mappings", mappings as u64));
         Ok(answers)
     }
 
-    /// Whether all processes are asked for, without a selection.
+    /// Whether all processes are asked for, without a selection of them.
     fn is_all(&self) -> bool {
-        self.all && !self.selection.is_given()
+        self.all && !self.selection.selects_processes()
     }
 
     fn ask_each(&self, handle: &mut Handle, request: &Request, answers: &mut Answers) -> Result<(), Failure> {
@@ -225,9 +260,8 @@ impl Args {
     }
 
     fn ask_selected(&self, handle: &mut Handle, request: &Request, answers: &mut Answers) -> Result<(), Failure> {
-        let query = self.selection.query(false, false)?.fields(Field::StartNs);
         let mut tasks = tasks(&self.from);
-        let selected = listing::Answers::ask(&mut tasks, &query)?;
+        let selected = listing::Answers::ask(&mut tasks, &request.query)?;
         let outcome = selected
             .report(&[])
             .and(self.selection.processes.check_cgroup(&tasks, &selected));
@@ -261,6 +295,7 @@ impl Args {
             }
         }
         answers.left_out(denied, &silent);
+        answers.tasks = selected.snapshot;
         answers.counters = vec![("denied", denied), ("gone", gone), ("no_answer", silent.len() as u64)];
         Ok(())
     }
@@ -287,7 +322,51 @@ fn ask_all(handle: &mut Handle, request: &Request, answers: &mut Answers) -> Res
     Ok(())
 }
 
+/// A mapping with its process, for filters.
+struct Candidate<'a> {
+    mapping: Row<'a>,
+    task: Option<Task<'a>>,
+}
+
+impl HasFields for Candidate<'_> {
+    fn value(&self, field: Field) -> Result<Value<'_>, Absent> {
+        self.task.as_ref().ok_or(Absent::NotAsked)?.value(field)
+    }
+
+    fn column_value(&self, index: usize) -> Result<Value<'_>, Absent> {
+        self.mapping.value(MapField::ALL[index])
+    }
+}
+
 impl Answers {
+    /// Keeps the mappings for which a filter is true.
+    fn retain(&mut self, only: &Expression) {
+        let Answers {
+            lists,
+            tasks,
+            undecided,
+            ..
+        } = self;
+        let by_pid: HashMap<_, _> = tasks.tasks().map(|task| (task.pid().ok(), task)).collect();
+        for list in lists {
+            list.retain(|mapping| {
+                let candidate = Candidate {
+                    task: by_pid.get(&mapping.pid).copied(),
+                    mapping: Row::new(mapping),
+                };
+                only.decide(&candidate).unwrap_or_else(|| {
+                    let columns = only
+                        .columns()
+                        .into_iter()
+                        .filter_map(|column| candidate.column_value(column).err());
+                    let fields = only.fields().iter().filter_map(|field| candidate.value(field).err());
+                    undecided.count(columns.chain(fields).collect::<Vec<_>>());
+                    false
+                })
+            });
+        }
+    }
+
     fn lacks(&mut self, message: &str) {
         say(message);
         self.outcome = Outcome::Partial;
@@ -330,7 +409,8 @@ impl Answers {
             count(Absent::Truncated), "mapping" => "build ids: too long for {}";
             count(Absent::NoAnswer), "mapping" => "build ids: no answer for {} (--patience waits longer)";
         });
-        self.outcome = self.outcome.and(denied).and(missing);
+        let undecided = say_undecided(self.undecided, "mapping");
+        self.outcome = self.outcome.and(denied).and(missing).and(undecided);
     }
 }
 

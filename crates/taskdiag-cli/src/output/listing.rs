@@ -30,6 +30,8 @@ pub struct ListingColumn {
     pub width: usize,
     /// The style of a cell, by its text.
     pub style: fn(&[u8]) -> Style,
+    /// Whether long text loses its beginning: the end of an address is its port.
+    pub keeps_end: bool,
 }
 
 impl PartialEq for ListingColumn {
@@ -72,6 +74,15 @@ impl ListingColumn {
             content,
             width: 0,
             style: |_| Style::Plain,
+            keeps_end: false,
+        }
+    }
+
+    /// The same, of which the end is kept.
+    pub const fn keeping_end(self) -> ListingColumn {
+        ListingColumn {
+            keeps_end: true,
+            ..self
         }
     }
 
@@ -299,6 +310,9 @@ impl<'a> Listing<'a> {
                 for (index, shown) in columns.iter().enumerate() {
                     table.widen(index, shown.width);
                     table.style(index, shown.style);
+                    if shown.keeps_end {
+                        table.keep_end(index);
+                    }
                 }
                 if form.header {
                     table.headings(columns.iter().map(|shown| shown.heading));

@@ -170,8 +170,8 @@ pub fn usual(info: bool) -> DefaultColumns {
         row::shown_as("STATE", SocketField::State),
         ListingColumn::made("RECV-Q", &row::RECV_QUEUE),
         ListingColumn::made("SEND-Q", &row::SEND_QUEUE),
-        ListingColumn::made("LOCAL", &row::LOCAL),
-        ListingColumn::made("PEER", &row::PEER),
+        ListingColumn::made("LOCAL", &row::LOCAL).keeping_end(),
+        ListingColumn::made("PEER", &row::PEER).keeping_end(),
     ];
     if info {
         table.extend(row::INFO);

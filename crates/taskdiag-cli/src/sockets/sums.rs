@@ -103,7 +103,7 @@ impl grouping::Sum for Sum {
     const COLUMNS: &'static [(ColumnInfo, &'static str)] = sum_columns! {
         "sockets_count": Count, "SOCKETS", "The number of sockets.";
         "processes_count": Count, "PROCESSES", "The number of processes that have them.";
-        "listening_count": Count, "LISTENING", "The number of sockets that listen.";
+        "listening_count": Count, "LISTENING", "The number of sockets that wait for a peer, as --listening shows: they listen, or receive from anybody.";
         "connected_count": Count, "CONNECTED", "The number of connected sockets.";
         column of(SocketField::RecvQueueBytes), "RECV-Q";
         column of(SocketField::SendQueueBytes), "SEND-Q";

@@ -440,7 +440,7 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
         net::say_unseen();
     }
     if preset.is_of_network && is_quiet && options.format() == Format::Table {
-        net::say_loopback(&answers.snapshot);
+        net::say_loopback(&answers.snapshot, request.sums.is_some());
     }
     if restarts > 0 {
         say(format_args!(

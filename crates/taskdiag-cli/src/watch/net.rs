@@ -201,12 +201,13 @@ pub(super) fn say_unseen() {
 }
 
 /// Says where the traffic is if no row has any, and there was some within this machine.
-pub(super) fn say_loopback(snapshot: &Snapshot) {
-    if snapshot
-        .tasks()
-        .any(|task| task.loopback_sent_bytes().is_ok_and(|sent| sent > 0))
-    {
-        say("no traffic with other machines, but within this one: -o +loopback_sent_bytes_per_s,loopback_received_bytes_per_s shows who");
+pub(super) fn say_loopback(snapshot: &Snapshot, sums: bool) {
+    let has_moved = |task: Task<'_>| task.loopback_sent_bytes().is_ok_and(|sent| sent > 0);
+    if snapshot.tasks().any(has_moved) {
+        say(format_args!(
+            "no traffic with other machines, but within this one: -o +loopback_sent_bytes_per_s,loopback_received_bytes_per_s{} shows who",
+            if sums { " without --by" } else { "" }
+        ));
     }
 }
 

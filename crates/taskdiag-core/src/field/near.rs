@@ -11,7 +11,9 @@ pub(crate) fn shortened(name: &str) -> String {
 }
 
 /// What others call fields, and their names here.
-const OTHER_NAMES: [(&str, &str); 22] = [
+const OTHER_NAMES: [(&str, &str); 24] = [
+    ("addr", "start"),
+    ("address", "start"),
     ("age", "elapsed_ns"),
     ("command", "comm"),
     ("dport", "remote_port"),

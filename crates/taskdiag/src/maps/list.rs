@@ -128,6 +128,12 @@ impl Mappings {
         self.entries[index].pid
     }
 
+    /// Keeps the mappings for which this is true.
+    pub fn retain(&mut self, keep: impl FnMut(Mapping<'_>) -> bool) {
+        let mut kept = self.iter().map(keep).collect::<Vec<bool>>().into_iter();
+        self.entries.retain(|_| kept.next().unwrap_or(false));
+    }
+
     /// Iterates over the mappings.
     pub fn iter(&self) -> Iter<'_> {
         Iter {
