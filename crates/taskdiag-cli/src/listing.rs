@@ -142,7 +142,7 @@ impl Answers {
         let counters = self.snapshot.counters();
         // A process that the filter left out was not asked for, or it is counted above.
         let silent = if counters.no_answer > 0 {
-            self.silent(tasks)
+            silent(tasks)
         } else {
             Vec::new()
         };
@@ -175,14 +175,6 @@ impl Answers {
             }
             _ => outcome,
         }
-    }
-
-    /// The processes of these for which a read made no progress.
-    fn silent(&self, tasks: &[Task<'_>]) -> Vec<u32> {
-        let silent = tasks.iter().filter(|task| task.gives(Absent::NoAnswer));
-        let mut pids: Vec<u32> = silent.flat_map(|task| task.pid()).collect();
-        pids.dedup();
-        pids
     }
 
     /// Prints where each part of the filter was evaluated, and what was read for which tasks.
@@ -445,6 +437,14 @@ pub fn report_absences(absences: &[(&Absences, usize)]) -> Outcome {
         }
     }
     outcome
+}
+
+/// The processes of these for which a read made no progress.
+pub fn silent(tasks: &[Task<'_>]) -> Vec<u32> {
+    let silent = tasks.iter().filter(|task| task.gives(Absent::NoAnswer));
+    let mut pids: Vec<u32> = silent.flat_map(|task| task.pid()).collect();
+    pids.dedup();
+    pids
 }
 
 /// What the user can do about values that are missing for this reason. `None`: that depends on who

@@ -251,6 +251,11 @@ impl Selection {
         Ok((query, Some(filter)))
     }
 
+    /// The expression of all `--where`.
+    pub fn expression(&self) -> Option<String> {
+        all_of(&self.filter)
+    }
+
     /// Whether any option was given that selects processes only.
     pub fn selects_processes(&self) -> bool {
         self.processes.is_given() || self.ignore_ancestors
@@ -294,7 +299,7 @@ impl Processes {
             (None, None, pids) if threads => Some(Query::threads_of_these(pids.iter().copied())),
             (None, None, pids) => Some(Query::these(pids.iter().copied())),
             _ if threads => {
-                let message = "--children and --descendants select processes: leave out the threads";
+                let message = "--children and --descendants list processes, not their threads: leave out -T, or name the processes with -p";
                 return Err(message.into());
             }
             (Some(pid), ..) => Some(Query::children_of(pid)),
@@ -375,31 +380,38 @@ pub fn check_order(format: Format, mut keys: impl Iterator<Item = Field>) {
     }
 }
 
-/// Says so if a filter for what is now takes the number of a processor for the share of its time.
+/// Says what may be meant otherwise in a filter.
 pub fn checked(filter: Filter, is_past: bool) -> Filter {
+    for doubt in doubts(&filter, is_past) {
+        say(format_args!("--where: {doubt}"));
+    }
+    filter
+}
+
+/// What may be meant otherwise: the number of a processor for the share of its time, bytes for the KiB
+/// of ps.
+pub fn doubts(filter: &Filter, is_past: bool) -> Vec<String> {
+    let mut doubts = Vec::new();
     let last = possible_cpus() - 1;
     let is_none = |&number: &i128| number > last.into();
     if !is_past && filter.compared_with(Field::Processor).iter().any(is_none) {
-        say(format_args!(
-            "--where: cpu is the number of a processor, here at most {last}; the share of time is cpu_percent"
+        doubts.push(format!(
+            "cpu is the number of a processor, here at most {last}; the share of time is cpu_percent"
         ));
     }
-    // What ps shows in KiB.
     for (word, field) in [("rss", Field::RssBytes), ("vsz", Field::VsizeBytes)] {
         let text = filter.to_string();
         let mut words = text.split(|c: char| !(c.is_alphanumeric() || c == '_'));
-        let small = filter
-            .compared_with(field)
-            .into_iter()
-            .find(|number| (2..1 << 20).contains(number));
+        let mut compared = filter.compared_with(field).into_iter();
+        let small = compared.find(|number| (2..1 << 20).contains(number));
         if let Some(bytes) = small.filter(|_| words.any(|found| found == word)) {
-            say(format_args!(
-                "--where: {word} is in bytes, here {}; for KiB, as in ps, write a K behind the number",
+            doubts.push(format!(
+                "{word} is in bytes, here {}; for KiB, as in ps, write a K behind the number",
                 people::size_text(bytes as u64)
             ));
         }
     }
-    filter
+    doubts
 }
 
 fn narrow_with(query: Query, filter: Filter, is_past: bool) -> Result<Query, Failure> {

@@ -62,6 +62,15 @@ fn ps_hangs_and_taskdiag_does_not() {
     assert!(took < Duration::from_secs(3) + margin(), "{took:?}");
     assert_eq!(run.code, Some(1), "{}", run.stderr);
     assert!(run.stderr.contains("--patience"), "{}", run.stderr);
+    // What keeps running tells it, too.
+    for args in [&["watch", "-n", "1"][..], &["top", "-b", "-n", "1"]] {
+        let (run, _) = self::run(args);
+        assert!(
+            run.code == Some(1) && run.stderr.contains("no answer from pid"),
+            "{args:?}: {}",
+            run.stderr
+        );
+    }
     // The holder is not below that process.
     let other = common::Sleeper::new("another");
     self::run(&["tree", &other.pid()]).0.complete();

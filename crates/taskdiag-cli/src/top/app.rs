@@ -4,7 +4,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use rustix::event::Timespec;
-use taskdiag::{Filter, Identity, Snapshot};
+use taskdiag::{Filter, Identity, Snapshot, Task};
 
 use super::bursts::News;
 use super::canvas::Spot;
@@ -24,7 +24,8 @@ use super::terminal::{is_in_background, suspend, wait, Guard, Notice, Signals};
 use super::view::{self, one_line, Effect, Table as _, View};
 use crate::history;
 use crate::host::Host;
-use crate::outcome::{lacking, say, Failure, Outcome};
+use crate::listing::silent;
+use crate::outcome::{lacking, say, say_silent, Failure, Outcome};
 use crate::output::Output;
 use crate::ps::pid_digits;
 use crate::rhythm::Rhythm;
@@ -234,7 +235,8 @@ impl<'a> App<'a> {
         }
         let missing = self.model.snapshot.missing();
         missing.iter().for_each(|&pid| say(lacking(pid)));
-        Ok(Outcome::partial_if(!missing.is_empty()))
+        let tasks: Vec<Task<'_>> = self.model.look.tasks().collect();
+        Ok(say_silent(&silent(&tasks)).and(Outcome::partial_if(!missing.is_empty())))
     }
 
     /// Restores the terminal and stops the process until SIGCONT arrives.

@@ -46,7 +46,7 @@ use crate::output::table::terminal_width;
 use crate::output::terminal::{from_environment, is_colored};
 use crate::output::text::locale_is_utf8;
 use crate::quantity;
-use crate::selection::Selection;
+use crate::selection::{self, Selection};
 use crate::source::SourceOptions;
 use app::{App, Start};
 use column::Order;
@@ -92,8 +92,7 @@ pub struct Args {
     #[arg(short = 'd', long, value_name = "SECONDS", conflicts_with = "MomentOptions", value_parser = quantity::interval)]
     delay: Option<Duration>,
     /// End after this many samples
-    #[arg(short = 'n', long, value_name = "N", conflicts_with = "MomentOptions",
-        value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     #[command(flatten)]
     selection: Selection,
@@ -162,6 +161,10 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     };
     let source = args.source()?;
     view.is_past = !source.is_live();
+    let expression = args.selection.expression().filter(|_| !args.batch);
+    if let Some(filter) = expression.and_then(|text| selection::parse_filter(&text, view.is_past).ok()) {
+        view.say_doubts(&filter, view.is_past);
+    }
     if view.is_past && view.rows == Rows::Threads && !args.threads {
         // The settings ask for it, and a recording has none.
         view.rows = Rows::Processes;

@@ -126,7 +126,8 @@ pub const SETTINGS: &[Setting] = &[
         put: |view, text| {
             if !text.is_empty() {
                 let is_past = history::shown().is_some();
-                selection::parse_filter(text, is_past).map_err(|error| error.to_string())?;
+                let filter = selection::parse_filter(text, is_past).map_err(|error| error.to_string())?;
+                view.say_doubts(&filter, is_past);
             }
             view.filter = text.to_owned();
             Ok(())

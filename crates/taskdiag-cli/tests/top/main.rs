@@ -97,7 +97,10 @@ fn filters_are_typed() {
     top.wait_for("selected processes 1: ");
     top.wait_for("a-sleeper 1000");
     // A rate is known only from the second sample on.
-    top.press("\\ and cpu_percent > 50\r");
+    top.press("\\ and cpu > 5000\r");
+    top.wait_for("the share of time is cpu_percent");
+    top.press("\\\x15");
+    top.press(&format!("pid == {} and cpu_percent > 50\r", sleeper.pid()));
     top.wait_for("selected processes 1: ");
     top.wait_until("no row", |picture| !picture.contains("a-sleeper 1000"));
     top.press("\x03");
@@ -924,7 +927,7 @@ fn mistakes_are_ordinary_messages() {
         (&["--source", "broker", "--socket", "/nonexistent"][..], "/nonexistent"),
         (&["--sort", "nosuch"], "unknown field \"nosuch\""),
         (&["--where", "uid = 0"], "`=` is not an operator"),
-        (&["--children", "1", "-T"], "leave out the threads"),
+        (&["--children", "1", "-T"], "leave out -T"),
     ] {
         let (status, picture) = Terminal::top(args).end();
         assert_eq!(status.code(), Some(2), "{picture}");

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use taskdiag::{Field, Identity};
+use taskdiag::{Field, Filter, Identity};
 
 use super::column::{self, commands, usual, Order, Set, SortKey, TopColumn};
 use super::control::{ControlKind, ProcessControl};
@@ -264,6 +264,13 @@ impl View {
             text: text.into(),
             is_error,
         });
+    }
+
+    /// Says what may be meant otherwise in a filter.
+    pub fn say_doubts(&mut self, filter: &Filter, is_past: bool) {
+        if let Some(doubt) = selection::doubts(filter, is_past).pop() {
+            self.say(doubt, false);
+        }
     }
 
     /// Moves the cursor to where it belongs after the rows have changed.
