@@ -211,7 +211,8 @@ pub fn order<'k, K: Copy, E>(
 pub fn unknown<'a>(what: &str, name: &str, known: impl IntoIterator<Item = &'a str>) -> Failure {
     let known: Vec<&str> = known.into_iter().collect();
     let near = match near(name, known.iter().copied()) {
-        near if near.is_empty() => String::new(),
+        // One letter is near any other.
+        near if near.is_empty() || name.len() < 2 => String::new(),
         near => format!("; near it are: {}", near.join(", ")),
     };
     Failure::Unanswered(format!("unknown {what} {name:?}{near}; known are {}", known.join(", ")))

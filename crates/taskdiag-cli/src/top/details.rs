@@ -301,7 +301,7 @@ impl Inspector {
             Page::Threads => details.lists = Some(threads(ask, inquiry.target.pid, &mut subject.threads)),
             Page::Limits => {
                 // The user's threads are not counted for every picture.
-                let rows = inspect::limits(&snapshot.task(0), Err("none"));
+                let rows = inspect::limits(&snapshot.task(0), Err(Absent::NotAsked.as_str()));
                 let lists = rows.map(|rows| Lists::of(texts(Section::Limits, &rows)));
                 details.lists = Some(lists.map_err(|reason| format!("limits: {reason}")));
             }

@@ -339,7 +339,7 @@ mod tests {
             (
                 "# x\n\ndelai = 1",
                 3,
-                "unknown setting \"delai\"; known are delay, rows",
+                "unknown setting \"delai\"; near it are: delay; known are delay, rows",
             ),
             ("delay", 1, "\"delay\" is not KEY = VALUE"),
             ("delay = 0", 1, "delay: the shortest time"),
