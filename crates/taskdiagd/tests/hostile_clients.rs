@@ -12,7 +12,7 @@ use taskdiag_testkit::{
     test_name,
 };
 
-use daemon::attack::{is_part, max_wait, slowest_of_both, user, Attacker, BASE, OTHER, USER};
+use daemon::attack::{attack_time, is_part, max_wait, slowest_of_both, user, Attacker, BASE, OTHER, USER};
 use daemon::{connect, request, Broker, Limits};
 
 /// All groups of fields that the kernel reads without the memory of a process.
@@ -149,7 +149,7 @@ fn threads_of_clients_delay_nobody() {
             .is_none()
             .then(|| Attacker::start_and_wait(test, attack, user(USER), Duration::from_secs(1)));
         child::run(test, &format!("beside-{attack}"), user(OTHER), || {
-            let slowest = slowest_of_both(&daemon::socket(), Duration::from_secs(4));
+            let slowest = slowest_of_both(&daemon::socket(), attack_time());
             println!("{attack}: {slowest:?}");
             assert!(slowest < max_wait(), "{attack}: {slowest:?}");
         });

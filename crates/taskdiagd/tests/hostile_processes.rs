@@ -17,7 +17,7 @@ use taskdiag_protocol::wire::{
 };
 use taskdiag_testkit::{child, scaled, test_name};
 
-use daemon::attack::{is_part, max_wait, slowest_request, user, Attacker, BASE, OTHER, USER, USERS};
+use daemon::attack::{attack_time, is_part, max_wait, slowest_request, user, Attacker, BASE, OTHER, USER, USERS};
 use daemon::{connect, Broker};
 
 /// Whether a process's memory is locked now.
@@ -159,7 +159,7 @@ fn many_mappings_delay_nobody() {
     let mapped = start_and_map(test_name!(), MAPPINGS);
     let pid = mapped.0.id();
     std::thread::scope(|scope| {
-        let lasts = Duration::from_secs(4);
+        let lasts = attack_time();
         let until = Instant::now() + lasts;
         for show in [show::VMA, show::VMA | show::VMA_STAT] {
             let broker = &broker;
@@ -445,7 +445,7 @@ fn many_descriptors_delay_nobody() {
     }
     let asked = wire::Files::default();
     std::thread::scope(|scope| {
-        let lasts = Duration::from_secs(4);
+        let lasts = attack_time();
         let until = Instant::now() + lasts;
         for index in 0..2 {
             let (broker, pid, asked) = (&broker, pids[index % pids.len()], &asked);

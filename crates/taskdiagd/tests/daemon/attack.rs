@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use taskdiag_protocol::wire::{show, Strategy};
 use taskdiag_testkit::child::{self, World, NOBODY};
+use taskdiag_testkit::scaled;
 
 use super::connect;
 
@@ -25,6 +26,12 @@ pub const BASE: u64 = 1 << show::GROUPS_SHIFT;
 /// emulated.
 pub fn max_wait() -> Duration {
     taskdiag_zoo::margin() / 4
+}
+
+/// How long bystanders ask beside an attack: four seconds, and at least as long as an attack needs to
+/// have its effect.
+pub fn attack_time() -> Duration {
+    Duration::from_millis(scaled(4000).max(2000) as u64)
 }
 
 /// The world of a user without capabilities.
