@@ -130,6 +130,9 @@ fn questions_have_answers() {
     kill_process(Pid::from_child(&recorder.0), Signal::TERM).expect("it runs");
     recorder.0.wait().expect("it ends");
     drop(victims);
+    let busy_pid = busy.pid().parse::<u64>().expect("a number");
+    // What was recorded is asked about from here on.
+    drop(busy);
     let samples = samples_count();
     let args = ["history", "export", history, "--parquet", out.to_str().expect("a path")];
     let exported = run(&args);
@@ -189,9 +192,7 @@ fn questions_have_answers() {
         "{new:?}"
     );
     assert!(answers[4][0]["p99_bytes"].as_f64() > Some(0.0), "{:?}", answers[4]);
-    let shell = answers[5]
-        .iter()
-        .find(|row| row["pid"] == busy.pid().parse::<u64>().expect("a number"));
+    let shell = answers[5].iter().find(|row| row["pid"] == busy_pid);
     let percent = shell.and_then(|row| row["cpu_percent"].as_f64()).expect("it ran");
     assert!(percent > 1.0 && percent < 400.0, "{percent}");
     check_fleet(&out, &directory.join("fleet"));

@@ -306,20 +306,14 @@ fn slow_samples_have_the_time_of_their_values() {
         .collect();
     recorder.end();
     drop(holders);
+    let pid = spinner.pid();
+    drop(spinner);
     let mut at = Timestamp::now();
     let mut later: Option<(Timestamp, u64)> = None;
     let mut compared = 0;
     loop {
         let at_text = at.to_string();
-        let args = [
-            "ps",
-            "--history",
-            recording.path(),
-            "--at",
-            &at_text,
-            "-p",
-            &spinner.pid(),
-        ];
+        let args = ["ps", "--history", recording.path(), "--at", &at_text, "-p", &pid];
         let run = run(&[&args[..], &["-o", "utime_ns,stime_ns", "--json"]].concat());
         if run.code != Some(0) {
             break;
@@ -350,15 +344,16 @@ fn slow_samples_have_the_time_of_their_values() {
 #[test]
 fn times_have_every_process() {
     let directory = Recording::new("history-times");
-    let busy = Sleeper::run(Command::new("sh").args(["-c", "while :; do :; done"]));
+    let spinner = Sleeper::run(Command::new("sh").args(["-c", "while :; do :; done"]));
     record(&directory, &["-n", "2"]);
     let passing = Sleeper::new("passing");
     record(&directory, &["-n", "2"]);
-    let (busy, passed) = (busy.pid(), passing.pid());
+    let (busy, passed) = (spinner.pid(), passing.pid());
     let ended = last_of(&directory, &passed);
     drop(passing);
     sleep(Duration::from_millis(20));
     record(&directory, &["-n", "3"]);
+    drop(spinner);
     let history = |args: &[&str]| run(&[&["ps", "--history", directory.path(), "--json"], args].concat());
     let columns = "pid,utime_ns,stime_ns,cpu_percent,elapsed_ns,stat";
     let all = history(&["--from", "-1h", "-o", columns]);

@@ -25,7 +25,8 @@ struct Scene {
     recording: Recording,
     /// The directory of the program and the pages.
     place: Recording,
-    busy: Sleeper,
+    /// The process id of the program, which ended after the recording.
+    busy: String,
 }
 
 impl Scene {
@@ -60,6 +61,7 @@ impl Scene {
         assert_eq!(recorded.code, Some(0), "{recorded:?}");
         drop(named.stdin.take());
         named.wait().expect("it ends");
+        let busy = busy.pid();
         Scene { recording, place, busy }
     }
 
@@ -189,7 +191,7 @@ fn charts_have_the_numbers_of_commands() {
     );
     let total: i64 = whole.filter_map(|line| line["bytes"].as_i64()).sum();
     assert_eq!(account["total"].as_i64(), Some(total));
-    let pid = scene.busy.pid().parse::<u64>().expect("a number");
+    let pid = scene.busy.parse::<u64>().expect("a number");
     assert!(rows[known[4]].iter().any(|row| row["pid"] == pid));
 }
 
