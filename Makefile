@@ -112,7 +112,7 @@ features: ## Check builds of the command without some or all features, and of th
 	@$(CARGO) test --quiet --package taskdiag --no-default-features --lib >target/features.log 2>&1 || \
 		{ cat target/features.log; exit 1; }
 
-test: ## Run the Rust tests on this machine's kernel, as root; SCALE=100 repeats what meets races as often as CI
+test: ## Run the Rust tests on this machine's kernel, as root; SCALE=100 repeats what meets races, and tries inputs, as often as CI
 	@dev/setup.sh test
 	@TASKDIAG_TEST_SCALE=$(SCALE) dev/test.sh
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the Rust tests on this machine's kernel. Prints only the failed ones, and the number of
 # failures. TASKDIAG_TEST_SCALE is the percentage of the repetitions of what is repeated to meet a
-# race.
+# race, and of the cases of property tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,6 +13,8 @@ if [ "$(id -u)" -ne 0 ]; then
     exit 1
 fi
 export TASKDIAG_REQUIRE_BPF=1 # as in the Makefile
+cases=$((256 * ${TASKDIAG_TEST_SCALE:-100} / 100))
+export PROPTEST_CASES=$((cases > 0 ? cases : 1))
 
 dev/build.sh
 
