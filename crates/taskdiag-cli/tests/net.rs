@@ -328,7 +328,9 @@ fn traffic_is_added_up_by_the_other_end() {
     let begun = sender.stdout.as_mut().map(|out| out.read(&mut [0]));
     let pid = format!("pid == {}", sender.id());
     let answers = std::panic::catch_unwind(|| {
-        let sums = |by: &str, filter: &str| run(&["net", "--by", by, "--where", filter, "--json"]).json();
+        let sums = |by: &str, filter: &str| {
+            run(&["net", "-d", "0.3", "-n", "1", "--by", by, "--where", filter, "--json"]).json()
+        };
         let rows = ["remote_addr", "remote_port,program", "protocol"].map(|by| sums(by, &pid)["rows"].clone());
         let all = run(&["net", "--by", "remote_addr", "--json"]).json();
         let sockets = run(&["sockets", "--by", "remote_addr", "--info", "--udp", "--json"]).json();
