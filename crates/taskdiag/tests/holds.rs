@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use taskdiag::memory::Budget;
 use taskdiag::{Absent, Field, Fields, Handle, Query, Snapshot, SourceId};
+use taskdiag_testkit::temporary::Killed;
 use taskdiag_testkit::{animal, child, test_name};
 use taskdiag_zoo::{margin, run_first, Animal, Farm};
 
@@ -35,19 +36,17 @@ fn holders(count: usize) -> Vec<Animal> {
     (0..count).map(|_| animal("holds-lock")).collect()
 }
 
-/// Whether the process blocks `cat`, as these tests assume.
-fn holds_cat(pid: i32) -> bool {
-    let mut cat = Command::new("cat");
-    let mut cat = cat
-        .arg(format!("/proc/{pid}/cmdline"))
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("cat");
+/// Whether each of these processes blocks `cat`, as these tests assume.
+fn hold_cats(holders: &[Animal]) -> bool {
+    let start = |holder: &Animal| {
+        let mut cat = Command::new("cat");
+        cat.arg(format!("/proc/{}/cmdline", holder.pid)).stdout(Stdio::null());
+        Killed(cat.spawn().expect("cat"))
+    };
+    let mut cats: Vec<Killed> = holders.iter().map(start).collect();
     std::thread::sleep(Duration::from_millis(700));
-    let is_held = cat.try_wait().expect("its state").is_none();
-    let _ = cat.kill();
-    cat.wait().expect("its end");
-    is_held
+    cats.iter_mut()
+        .all(|cat| cat.0.try_wait().expect("its state").is_none())
 }
 
 /// Checks an answer about arguments: holders are reported, and all others have their values.
@@ -102,7 +101,7 @@ fn holders_are_reported_and_nothing_else_is_missing() {
     let farm = Farm::start(FARM, 1).expect("a farm");
     for way in WAYS {
         let holders = holders(3);
-        assert!(holders.iter().all(|holder| holds_cat(holder.pid)), "nobody is held");
+        assert!(hold_cats(&holders), "nobody is held");
         let mut handle = ready(way);
         for fields in [
             Field::Cmdline | Field::Comm | Field::StartNs,
