@@ -106,7 +106,7 @@ pub fn document(contents: Contents) -> Value {
         "at": crate::history::exact(present.wall_ns),
         "times": points.iter().map(|point| ms(point.wall_ns)).collect::<Vec<i64>>(),
         "known": points.iter().map(|point| point.is_known).collect::<Vec<bool>>(),
-        "machine": machine(&points),
+        "used": values(&points, |_, point| point.used.map(Value::from)),
         "groupings": groupings,
         "incidents": listed.iter().map(incident).collect::<Vec<Value>>(),
         "incidents_text": incidents_text(is_past, left.len()),
@@ -184,7 +184,7 @@ fn values(points: &[Point], value: impl Fn(usize, &Point) -> Option<Value>) -> V
 fn over_time(by: &str, chosen: LargestGroups, points: &[Point]) -> Value {
     let all = || chosen.groups.iter().map(|(_, series)| series).chain([&chosen.rest]);
     let unattributed = |index: usize, point: &Point| {
-        let (busy, _) = point.busy?;
+        let busy = point.busy?;
         let used: f64 = all().map(|series| series[index][Resource::Processors as usize]).sum();
         // Clock ticks and the times of processes are measured in different ways.
         Some(rounded((busy - used).max(0.0)))
@@ -208,16 +208,6 @@ fn over_time(by: &str, chosen: LargestGroups, points: &[Point]) -> Value {
         grouping[resource.name()] = rows.collect();
     }
     grouping
-}
-
-fn machine(points: &[Point]) -> Value {
-    json!({
-        "busy": values(points, |_, point| point.busy.map(|(busy, _)| rounded(busy))),
-        "all": values(points, |_, point| point.busy.map(|(_, all)| rounded(all))),
-        "used": values(points, |_, point| point.used.map(|(used, _)| json!(used))),
-        "total": values(points, |_, point| point.used.map(|(_, total)| json!(total))),
-        "missing": values(points, |_, point| Some(json!(point.missing))),
-    })
 }
 
 fn moment(present: &Present) -> Value {
@@ -450,7 +440,7 @@ mod tests {
         Point {
             wall_ns,
             is_known: true,
-            busy: busy.map(|busy| (busy, 4.0)),
+            busy,
             ..Point::default()
         }
     }

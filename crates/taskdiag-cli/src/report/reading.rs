@@ -48,11 +48,11 @@ pub struct Point {
     /// Whether there is a sample. If not, the point stands for a time in which nothing was
     /// recorded.
     pub is_known: bool,
-    /// The busy processors since the previous point, and the number of all. `None` if there is no
-    /// sample of the same boot shortly before.
-    pub busy: Option<(f64, f64)>,
-    /// Memory that is not available to new programs, and all memory, in bytes.
-    pub used: Option<(u64, u64)>,
+    /// The busy processors since the previous point. `None` if there is no sample of the same boot
+    /// shortly before.
+    pub busy: Option<f64>,
+    /// Memory that is not available to new programs, in bytes.
+    pub used: Option<u64>,
     /// Whether it is known of any process how much it used of a resource since the previous point.
     pub is_used: [bool; Resource::ALL.len()],
     /// The number of processes whose memory is unknown.
@@ -218,8 +218,8 @@ struct Before {
     boot_ns: u64,
     /// What is known of each process that has not ended.
     used: HashMap<Which, ProcessUse>,
-    /// Clock ticks of the machine: busy ticks, and all ticks.
-    ticks: Option<(u64, u64)>,
+    /// Clock ticks in which a processor was busy.
+    ticks: Option<u64>,
 }
 
 #[derive(Default)]
@@ -430,7 +430,7 @@ impl Reader {
                 .filter_map(|task| Some((which(&task)?, ProcessUse::new(&task))))
                 .filter(|(which, _)| !self.exited.contains(which))
                 .collect(),
-            ticks: ticks(&moment),
+            ticks: busy_ticks(&moment),
         };
         self.learn_cgroups();
         self.read.is_told &= is_told || source.is_none();
@@ -544,10 +544,7 @@ impl Reader {
         }
         let ticks = self.before.as_ref().and_then(|before| before.ticks).zip(now.ticks);
         let busy = ticks.zip(elapsed_ns).map(|((before, now), elapsed_ns)| {
-            let grown = |before: u64, now: u64| {
-                now.saturating_sub(before).saturating_mul(TICK_NS) as f64 / elapsed_ns.max(1) as f64
-            };
-            (grown(before.0, now.0), grown(before.1, now.1))
+            now.saturating_sub(before).saturating_mul(TICK_NS) as f64 / elapsed_ns.max(1) as f64
         });
         let of_meminfo = |name| moment.figure("meminfo", name);
         let used = of_meminfo("MemTotal").zip(of_meminfo("MemAvailable"));
@@ -555,7 +552,7 @@ impl Reader {
             wall_ns: now.wall_ns,
             is_known: true,
             busy,
-            used: used.map(|(total, available)| (total.saturating_sub(available), total)),
+            used: used.map(|(total, available)| total.saturating_sub(available)),
             is_used,
             missing,
             resident,
@@ -695,16 +692,12 @@ fn per_second(used: [u64; GROWS.len()], elapsed_ns: Option<u64>) -> Amounts {
     amounts
 }
 
-/// Clock ticks of the machine: those in which a processor was busy, and all.
-fn ticks(moment: &MachineState) -> Option<(u64, u64)> {
-    let of = |names: &[&str]| {
-        let ticks = names.iter().map(|name| moment.figure("cpu", name).unwrap_or(0));
-        ticks.fold(0, u64::saturating_add)
-    };
+/// Clock ticks in which a processor was busy.
+fn busy_ticks(moment: &MachineState) -> Option<u64> {
     moment.figure("cpu", "user")?;
     // Time of guests is included in user and nice.
-    let busy = of(&["user", "nice", "system", "irq", "softirq"]);
-    Some((busy, busy.saturating_add(of(&["idle", "iowait", "steal"]))))
+    let ticks = ["user", "nice", "system", "irq", "softirq"].map(|name| moment.figure("cpu", name));
+    Some(ticks.into_iter().flatten().fold(0, u64::saturating_add))
 }
 
 #[cfg(test)]

@@ -380,12 +380,11 @@
   const draw = () => {
     root.dataset.theme = theme();
     drawLegend();
-    const { machine } = data;
     if (drawn.processor) {
       drawOverTime(drawn.processor, 'processors', processors, { name: 'unknown, and interrupts', colour: NOT_THERE[theme()], values: grouping().unattributed }, null);
       if (drawn.disk) drawOverTime(drawn.disk, 'disk', rate, null, null);
       if (drawn.network) drawOverTime(drawn.network, 'network', rate, null, null);
-      drawOverTime(drawn.memory, 'memory', bytes, null, machine.used.some((used) => used !== null) ? { name: 'not available', values: machine.used } : null);
+      drawOverTime(drawn.memory, 'memory', bytes, null, data.used.some((used) => used !== null) ? { name: 'not available', values: data.used } : null);
     }
     drawTreemap(drawn.present);
     if (drawn.cache) drawCache(drawn.cache);
