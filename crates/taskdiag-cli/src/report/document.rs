@@ -379,8 +379,8 @@ fn incident(incident: &Incident) -> Value {
         }
         IncidentKind::Boot => ("boot", "the machine started".to_owned(), None, None),
         IncidentKind::Gap(until_ns) => {
-            let seconds = (until_ns - incident.wall_ns) / 1_000_000_000;
-            ("gap", format!("nothing was recorded for {seconds} s"), None, None)
+            let seconds = (until_ns - incident.wall_ns) as f64 / 1e9;
+            ("gap", format!("nothing was recorded for {seconds:.1} s"), None, None)
         }
     };
     let mut row = json!({ "ms": ms(incident.wall_ns), "kind": kind, "text": text });

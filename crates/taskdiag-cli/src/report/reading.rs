@@ -146,7 +146,6 @@ pub fn read(library: &Library, times: &Range<i64>) -> Result<Read, Failure> {
     let mut reader = Reader {
         // If each sample is a point, the points need not be at regular times.
         step_ns: Some(span / MAX_POINTS).filter(|step| *step > candidate.every_ns),
-        far_ns: far_ns((span / MAX_POINTS).max(candidate.every_ns).unsigned_abs()),
         times: times.clone(),
         read: Read {
             tier: candidate.tier.name,
@@ -170,7 +169,8 @@ pub fn read(library: &Library, times: &Range<i64>) -> Result<Read, Failure> {
     }
     reader.end_of_boot();
     let mut read = reader.read;
-    read.incidents = settle(read.incidents, CGROUPS_EVERY_NS.saturating_add(reader.far_ns));
+    let apart_ns = far_ns((span / MAX_POINTS).max(candidate.every_ns).unsigned_abs());
+    read.incidents = settle(read.incidents, CGROUPS_EVERY_NS.saturating_add(apart_ns));
     read.incidents.extend(bursts(reader.forks));
     read.incidents.sort_by_key(|incident| incident.wall_ns);
     Ok(read)
@@ -227,7 +227,7 @@ struct Reader {
     times: Range<i64>,
     /// The time between two points. `None`: every sample is a point.
     step_ns: Option<i64>,
-    /// Points further apart than this have a gap between them.
+    /// The next sample has a gap before it if it is further from the last one than this.
     far_ns: i64,
     /// `None` before the first segment.
     query: Option<Query>,
@@ -266,6 +266,9 @@ impl Reader {
         if self.last.as_ref().is_some_and(|(before, _)| *before != boot_id) {
             self.end_of_boot();
         }
+        // Between two segments, the samples of either may be the rarer ones.
+        let far_ns = far_ns(recorded.decoder.about.every_ns);
+        self.far_ns = self.far_ns.max(far_ns);
         while recorded.pass()? {
             let time = recorded.decoder.time;
             let next = recorded.decoder.next_time().map(|next| next.wall_ns);
@@ -291,10 +294,12 @@ impl Reader {
             self.last = Some((boot_id.clone(), time.boot_ns));
             let is_last_of_step = |next: i64| {
                 let step = |wall_ns: i64| self.step_ns.map(|step_ns| wall_ns.div_euclid(step_ns));
-                self.step_ns.is_none() || step(next) != step(time.wall_ns) || next >= self.times.end
+                let is_before_gap = next.saturating_sub(time.wall_ns) > far_ns;
+                self.step_ns.is_none() || step(next) != step(time.wall_ns) || next >= self.times.end || is_before_gap
             };
             if next.is_none_or(is_last_of_step) {
                 self.point(&mut recorded, &query, true)?;
+                self.far_ns = far_ns;
             }
         }
         Ok(())
@@ -451,13 +456,14 @@ impl Reader {
     fn gap(&mut self, now: &Before, boot_ns: i64) {
         let Some(before) = &self.before else { return };
         let is_other_boot = before.boot_id != now.boot_id;
-        let is_far = now.wall_ns.saturating_sub(before.wall_ns) > self.far_ns;
+        // This point can be a later sample than the one that ended the gap.
+        let end_ns = self.after_ns.unwrap_or(now.wall_ns);
+        let is_far = end_ns.saturating_sub(before.wall_ns) > self.far_ns;
         if is_other_boot || is_far {
             let (wall_ns, what) = if is_other_boot {
                 (boot_ns, IncidentKind::Boot)
             } else {
-                // The next point can be a later sample than the one that ended the gap.
-                (before.wall_ns, IncidentKind::Gap(self.after_ns.unwrap_or(now.wall_ns)))
+                (before.wall_ns, IncidentKind::Gap(end_ns))
             };
             self.read.incidents.push(Incident { wall_ns, what });
             self.read.points.push(Point {

@@ -20,7 +20,7 @@ use taskdiag_history::About;
 use taskdiag_zoo::Farm;
 
 use super::browser::Browser;
-use super::common::{Recording, Sleeper};
+use super::common::{run, Recording, Sleeper};
 
 /// Files in a directory.
 struct Files(PathBuf);
@@ -131,12 +131,14 @@ fn happened(minute: u64) -> IntervalEvents {
     happened
 }
 
-/// Records a day of these processes, of which ten are others each minute.
-fn record_day(directory: &Path) {
+/// Records these minutes of a day, with the processes that are there at each.
+fn record(
+    directory: &Path,
+    query: &Query,
+    minutes: impl Iterator<Item = u64>,
+    mut read: impl FnMut(u64, &mut Snapshot),
+) {
     fs::create_dir(directory).expect("a directory");
-    let mut handle = Handle::new();
-    let query = Query::processes().fields(fields());
-    let _ = handle.prepare(query.fields_read());
     let about = About {
         host: "day".to_owned(),
         boot_id: "00000000-0000-0000-0000-000000000001".to_owned(),
@@ -153,17 +155,9 @@ fn record_day(directory: &Path) {
     };
     let mut recorder = Recorder::new(Files(directory.to_owned()), about, Keep::Usual);
     let mut snapshot = Snapshot::default();
-    let mut others = VecDeque::new();
     let begin = begin();
-    for minute in 0..MINUTES {
-        for number in 0..10 {
-            let name = format!("job-{minute}-{number}");
-            others.push_back(Sleeper::start(Command::new("sleep").arg0(name)));
-        }
-        while others.len() > 100 {
-            others.pop_front();
-        }
-        handle.query_into(&query, &mut snapshot).expect("processes");
+    for minute in minutes {
+        read(minute, &mut snapshot);
         let figures = machine(minute);
         let part = Part {
             figures: &figures,
@@ -183,6 +177,56 @@ fn record_day(directory: &Path) {
         let notices = recorder.record(&sample, minute + 1 == MINUTES);
         assert!(notices.is_empty(), "{notices:?}");
     }
+}
+
+/// Records a day of these processes, of which ten are others each minute.
+fn record_day(directory: &Path) {
+    let mut handle = Handle::new();
+    let query = Query::processes().fields(fields());
+    let _ = handle.prepare(query.fields_read());
+    let mut others = VecDeque::new();
+    record(directory, &query, 0..MINUTES, |minute, snapshot| {
+        for number in 0..10 {
+            let name = format!("job-{minute}-{number}");
+            others.push_back(Sleeper::start(Command::new("sleep").arg0(name)));
+        }
+        while others.len() > 100 {
+            others.pop_front();
+        }
+        handle.query_into(&query, snapshot).expect("processes");
+    });
+}
+
+/// Check that a time in which nothing was recorded is a gap of the charts, also if it is not much longer
+/// than the time between two of their points.
+#[test]
+fn short_gaps_are_shown() {
+    let (recording, place) = (Recording::new("short-gap"), Recording::new("short-gap-page"));
+    let query = Query::process(std::process::id()).fields(fields());
+    let mut handle = Handle::new();
+    let minutes = (0..700).chain(704..MINUTES);
+    record(&recording.0, &query, minutes, |_, snapshot| {
+        handle.query_into(&query, snapshot).expect("this process");
+    });
+    fs::create_dir(place.path()).expect("a directory");
+    let page = place.0.join("page.html");
+    let page_name = page.to_str().expect("a path");
+    let made = run(&["report", "-o", page_name, "--history", recording.path()]);
+    assert_eq!((made.code, made.stderr.as_str()), (Some(0), ""));
+    let data = super::report::data(&page);
+    let list = |name: &str| data[name].as_array().expect("a list").clone();
+    assert!(list("times").len() < 700);
+    let unknown: Vec<usize> = (0..list("known").len())
+        .filter(|&at| list("known")[at] == false)
+        .collect();
+    let minute_of = |at: usize| (data["times"][at].as_i64().expect("ms") - begin().wall_ns / 1_000_000) / 60_000;
+    let around: Vec<[i64; 2]> = unknown
+        .iter()
+        .map(|&at| [minute_of(at - 1), minute_of(at + 1)])
+        .collect();
+    assert!(matches!(around[..], [[699, 704..=707]]), "{around:?}");
+    let gaps = list("incidents").into_iter().filter(|one| one["kind"] == "gap").count();
+    assert_eq!(gaps, 1);
 }
 
 /// Check that the page of a day of 10,000 processes is made in bounded memory, is small, and is

@@ -81,7 +81,7 @@ impl Scene {
 }
 
 /// The data of a page.
-fn data(page: &Path) -> Value {
+pub fn data(page: &Path) -> Value {
     let text = fs::read_to_string(page).expect("a page");
     assert!(text.len() < 5 << 20, "{} bytes", text.len());
     let (_, rest) = text.split_once("id=\"data\">").expect("data");
