@@ -620,10 +620,8 @@ fn pages_work_in_a_browser() {
     let grouping = &data["groupings"][0];
     let names = grouping["names"].as_array().expect("names");
     let index = names.iter().position(|name| name == PROGRAM).expect("ours");
-    let of_row = |row: usize| {
-        let values = numbers(&grouping["processors"][row]);
-        (values[at].expect("a number") + values[at - 1].expect("a number")) / 2.0
-    };
+    // What the second one has was used since the first one.
+    let of_row = |row: usize| numbers(&grouping["processors"][row])[at].expect("a number");
     let below: f64 = (0..index).map(of_row).sum();
     let ms = (data["times"][at].as_f64().expect("ms") + data["times"][at - 1].as_f64().expect("ms")) / 2.0;
     let point = format!(
@@ -672,6 +670,7 @@ fn large_pages_open_soon() {
     let scene = Scene::new("large");
     let mut data = scene.report(&["--history", scene.recording.path()]);
     const POINTS: usize = 450;
+    const PEAK: usize = 200;
     let wave = |row: usize| -> Vec<f64> { (0..POINTS).map(|at| ((at * (row + 7)) % 97) as f64 / 97.0).collect() };
     data["times"] = (0..POINTS)
         .map(|at| 1_795_000_000_000_u64 + at as u64 * 216_000)
@@ -684,6 +683,8 @@ fn large_pages_open_soon() {
         grouping["memory"] = (0..12)
             .map(|row| wave(row).iter().map(|part| (part * 1e9).round()).collect::<Value>())
             .collect();
+        let peak = |row: usize| -> Value { (0..POINTS).map(|at| u64::from((row, at) == (0, PEAK)) << 30).collect() };
+        grouping["disk"] = (0..12).map(peak).collect();
         grouping["unattributed"] = wave(1).into();
         grouping["rest_count"] = 9_000.into();
     }
@@ -719,6 +720,23 @@ fn large_pages_open_soon() {
         ms.as_f64() > Some(0.0) && cpu_ms > 0.0 && cpu_ms < 2000.0,
         "{ms} {cpu_ms}"
     );
+    // Marks are above what charts show, and a peak of one point can be seen up to its end.
+    for width in [800, 1280] {
+        browser.set_window(width, false);
+        browser.open(&scene.page());
+        let seen = format!(
+            "(() => {{ const place = document.querySelector('#disk .chart'); place.scrollIntoView(); \
+             const box = place.getBoundingClientRect(); const made = echarts.getInstanceByDom(place); \
+             const spot = (at, part) => made.convertToPixel({{ xAxisIndex: 0, yAxisIndex: 0 }}, [1795e9 + at * 216e3, part * 2 ** 30]); \
+             const [x, y] = spot({PEAK} - 0.5, 0.97); \
+             const top = made.convertToPixel({{ yAxisIndex: 1 }}, 1) + box.top; \
+             const marks = [...place.querySelectorAll('path[fill=\"#d4351c\"]')].map((mark) => mark.getBoundingClientRect().bottom <= top); \
+             const fills = [-0.5, 0, 0.5].map((aside) => document.elementsFromPoint(box.left + x + aside, box.top + y) \
+             .map((one) => one.getAttribute('fill')).find((fill) => fill !== 'transparent')); \
+             return [fills.includes('#332288'), marks.length > 0 && marks.every((is) => is)]; }})()"
+        );
+        assert_eq!(browser.evaluate(&seen), json!([true, true]), "{width}");
+    }
     check_layout(&mut browser, &scene.page(), "report-large");
     assert_eq!(browser.complaints(), &[] as &[String]);
 }

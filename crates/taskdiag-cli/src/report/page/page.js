@@ -42,15 +42,14 @@
     return `${count < 0 ? '-' : ''}${value.toFixed(digits)} ${units[unit]}`;
   };
   // An axis with marks at whole numbers of a unit.
-  const byteAxis = (most) => {
+  const byteAxis = (most, parts) => {
     const unit = 1024 ** Math.floor(Math.log(Math.max(most / 4, 1)) / Math.log(1024));
-    const interval = unit * 2 ** Math.max(0, Math.ceil(Math.log2(most / 5 / unit)));
+    const interval = unit * 2 ** Math.max(0, Math.ceil(Math.log2(most / parts / unit)));
     return { interval, max: Math.max(1, Math.ceil(most / interval)) * interval };
   };
   const rate = (count) => `${bytes(count)}/s`;
   const processors = (count) => (count >= 10 ? count.toFixed(1) : count.toFixed(2));
   const seconds = (ns) => (ns >= 1e9 ? `${(ns / 1e9).toFixed(1)} s` : `${(ns / 1e6).toFixed(1)} ms`);
-  const plain = (count) => String(count);
   const two = (number) => String(number).padStart(2, '0');
   const clock = (ms) => {
     const date = new Date(ms);
@@ -136,17 +135,19 @@
     return made;
   };
 
-  const styles = () => getComputedStyle(root);
+  // A colour of the styles.
+  const colourFor = (name) => getComputedStyle(root).getPropertyValue(`--${name}`).trim();
   const axis = () => {
-    const line = styles().getPropertyValue('--line').trim();
-    const soft = styles().getPropertyValue('--soft').trim();
+    const [line, soft] = ['line', 'soft'].map(colourFor);
     return { axisLine: { lineStyle: { color: line } }, axisLabel: { color: soft, hideOverlap: true }, splitLine: { lineStyle: { color: line } }, nameTextStyle: { color: soft } };
   };
-  const tip = () => ({
-    confine: true,
-    backgroundColor: styles().getPropertyValue('--back').trim(),
-    borderColor: styles().getPropertyValue('--line').trim(),
-    textStyle: { color: styles().getPropertyValue('--text').trim(), fontSize: 13 },
+  const tip = (lines) => ({
+    confine: true, backgroundColor: colourFor('back'), borderColor: colourFor('line'), textStyle: { color: colourFor('text'), fontSize: 13 },
+    formatter: (point) => {
+      const box = element('div', undefined, 'tip');
+      box.append(...lines(point));
+      return box;
+    },
   });
   const tipLine = (name, value, colour) => {
     const line = element('div');
@@ -157,38 +158,24 @@
     return line;
   };
 
-  // The kinds of incidents that charts mark, the most important first.
-  const MARKS = { oom: '#d4351c', restart: '#b58105', disk: '#912b88', boot: '#6f72af', forks: '#00703c' };
-  const marks = () => {
-    const kinds = Object.keys(MARKS);
-    const span = data.times[data.times.length - 1] - data.times[0];
-    const labelled = [];
-    return data.incidents
-      .filter((incident) => MARKS[incident.kind])
-      .flatMap(({ kind, ms, times }) => (times || [ms]).map((at) => ({ kind, ms: at })))
-      .sort((one, other) => kinds.indexOf(one.kind) - kinds.indexOf(other.kind))
-      .slice(0, 60)
-      .map((incident) => {
-        // A label that overlaps another could not be read. The list below the charts has them all.
-        const show = labelled.every((ms) => Math.abs(incident.ms - ms) > span / 15);
-        if (show) labelled.push(incident.ms);
-        return {
-          xAxis: incident.ms,
-          name: incident.kind,
-          label: { show },
-          lineStyle: { color: MARKS[incident.kind], type: incident.kind === 'oom' ? 'solid' : 'dashed' },
-        };
-      });
-  };
+  // The kinds of incidents that have marks above the charts, the most important last: it is drawn over
+  // others. It is also a little wider, so that its label stays where there is no room for all. The list
+  // below the charts has all.
+  const MARKS = { forks: '#1f9257', boot: '#6f72af', disk: '#b3479f', restart: '#b58105', oom: '#d4351c' };
+  const marks = () => Object.entries(MARKS).flatMap(([kind, color], rank) => data.incidents
+    .filter((incident) => incident.kind === kind)
+    .flatMap(({ ms, times }) => times || [ms])
+    .map((ms) => ({ name: kind, value: [ms, 1], itemStyle: { color }, symbolSize: [2 + rank / 10, 10] })));
 
   // The points of a series. A single point between gaps would be invisible without a mark.
+  const isKnown = (value) => value !== null && value !== undefined;
   const pointsOf = (values) => data.times.map((ms, index) => {
-    const isThere = (at) => values[at] !== null && values[at] !== undefined;
-    const isAlone = isThere(index) && !isThere(index - 1) && !isThere(index + 1);
+    const isAlone = isKnown(values[index]) && !isKnown(values[index - 1]) && !isKnown(values[index + 1]);
     return isAlone ? { value: [ms, values[index]], symbol: 'circle', symbolSize: 6 } : [ms, values[index]];
   });
 
-  // A stacked area for each group.
+  // A stacked area for each group, without lines, which would hide peaks as narrow as they are. What is
+  // used since the previous point is as wide as that time, and memory is that of a point.
   const drawOverTime = (made, kind, format, further, machine) => {
     const rows = grouping()[kind];
     const shown = groups().filter((group) => state.focus === null || isSame(state.focus, group.focus));
@@ -196,11 +183,11 @@
     if (state.focus === null && further) series.push({ ...further, focus: null });
     const areas = series.map(({ name, colour, values, focus }) => ({
       type: 'line', name, stack: 'all', symbol: 'none', triggerLineEvent: focus !== null,
-      color: colour, areaStyle: { opacity: 0.9 }, lineStyle: { width: 0.8, color: styles().getPropertyValue('--card').trim() },
+      color: colour, areaStyle: { opacity: 0.9 }, lineStyle: { width: 0 }, step: kind === 'memory' ? 'middle' : 'start',
       emphasis: { disabled: true }, data: pointsOf(values),
     }));
     const line = state.focus === null && machine ? [{
-      type: 'line', name: machine.name, symbol: 'none', color: styles().getPropertyValue('--text').trim(),
+      type: 'line', name: machine.name, symbol: 'none', color: colourFor('text'),
       lineStyle: { width: 1.2, type: [4, 3] }, data: pointsOf(machine.values),
     }] : [];
     const sums = data.times.map((_, index) => series.reduce((sum, one) => sum + (one.values[index] || 0), 0));
@@ -210,24 +197,27 @@
     made.setOption({
       animation: false,
       aria: { enabled: true, decal: { show: state.patterns } },
-      grid: { left: 80, right: 32, top: 16, bottom: 76 },
+      grid: { left: 80, right: 32, top: 36, bottom: 76 },
       tooltip: {
-        ...tip(), trigger: 'axis', order: 'seriesDesc',
-        formatter: (points) => {
-          const box = element('div', undefined, 'tip');
-          box.append(element('strong', clock(points[0].value[0])));
-          points.filter((point) => point.value[1] !== null && point.value[1] !== undefined)
-            .forEach((point) => box.append(tipLine(point.seriesName, format(point.value[1]), point.color)));
-          return box;
-        },
+        trigger: 'axis', order: 'seriesDesc',
+        ...tip((points) => [
+          element('strong', clock(points[0].value[0])),
+          ...points.filter((point) => isKnown(point.value[1])).map((point) => tipLine(point.seriesName, format(point.value[1]), point.color)),
+        ]),
       },
       xAxis: { type: 'time', ...axis(), axisLabel: { ...axis().axisLabel, margin: 14 }, splitLine: { show: false } },
-      yAxis: { type: 'value', ...axis(), min: 0, ...(format === processors ? {} : byteAxis(most)), axisLabel: { ...axis().axisLabel, formatter: format } },
+      yAxis: [
+        { type: 'value', ...axis(), min: 0, ...(format === processors ? {} : byteAxis(most, 5)), axisLabel: { ...axis().axisLabel, formatter: format } },
+        { type: 'value', show: false, max: 1 },
+      ],
       dataZoom: [
         { type: 'inside', filterMode: 'none', zoomOnMouseWheel: 'ctrl', moveOnMouseWheel: false, ...zoom },
-        { type: 'slider', filterMode: 'none', height: 22, bottom: 12, textStyle: { color: styles().getPropertyValue('--soft').trim() }, labelFormatter: (value) => clock(value), ...zoom },
+        { type: 'slider', filterMode: 'none', height: 22, bottom: 12, showDetail: false, ...zoom },
       ],
-      series: [...areas, ...line, { type: 'line', name: 'marks', data: [], markLine: { symbol: 'none', silent: true, animation: false, label: { formatter: '{b}', color: styles().getPropertyValue('--text').trim(), position: 'insideEndBottom' }, data: marks() } }],
+      series: [...areas, ...line, {
+        type: 'scatter', name: 'marks', yAxisIndex: 1, symbol: 'rect', symbolOffset: [0, -6], silent: true, tooltip: { show: false }, data: marks(),
+        label: { show: true, formatter: '{b}', position: 'top', minMargin: 6, color: colourFor('text') }, labelLayout: { hideOverlap: true },
+      }],
     }, { notMerge: true });
     made.off('click');
     made.on('click', (event) => {
@@ -262,24 +252,19 @@
     rest[place].forEach(([name, count, sum]) => {
       if (isShown(name)) add(name, { own: name, name: `${count} smaller ones`, value: sum });
     });
+    // Where there is no room, a label would be one letter.
+    const all = [...nodes.values()].reduce((sum, node) => sum + node.value, 0);
+    const ifRoom = (format) => (point) => (point.value * made.getWidth() * made.getHeight() > 1500 * all ? format(point) : '');
     made.setOption({
       animation: false,
       aria: { enabled: true, decal: { show: state.patterns } },
-      tooltip: {
-        ...tip(),
-        formatter: (point) => {
-          const box = element('div', undefined, 'tip');
-          const parents = (point.treePathInfo || []).slice(1).map((node) => node.name);
-          box.append(tipLine(parents.join(' / ') || point.name, bytes(point.value)));
-          return box;
-        },
-      },
+      tooltip: tip((point) => [tipLine((point.treePathInfo || []).slice(1).map((node) => node.name).join(' / ') || point.name, bytes(point.value))]),
       series: [{
         type: 'treemap', name: 'all', roam: false, nodeClick: false, breadcrumb: { show: false }, width: '100%', height: '100%', visibleMin: 60, left: 0, top: 0,
-        label: { show: true, overflow: 'truncate', lineOverflow: 'truncate', lineHeight: 18, textBorderColor: '#111', textBorderWidth: state.patterns ? 3 : 0, formatter: (point) => `${point.name}\n${bytes(point.value)}` },
-        upperLabel: { show: true, height: 20, color: styles().getPropertyValue('--text').trim(), overflow: 'truncate', formatter: (point) => `${point.name}  ${bytes(point.value)}` },
-        itemStyle: { borderColor: styles().getPropertyValue('--card').trim(), gapWidth: 1 },
-        levels: [{ itemStyle: { borderWidth: 0, gapWidth: 3 }, upperLabel: { show: false } }, { itemStyle: { borderWidth: 1, gapWidth: 1, borderColor: styles().getPropertyValue('--line').trim() } }, {}],
+        label: { show: true, overflow: 'truncate', lineOverflow: 'truncate', lineHeight: 18, textBorderColor: '#111', textBorderWidth: state.patterns ? 3 : 0, formatter: ifRoom((point) => `${point.name}\n${bytes(point.value)}`) },
+        upperLabel: { show: true, height: 20, color: colourFor('text'), overflow: 'truncate', formatter: ifRoom((point) => `${point.name}  ${bytes(point.value)}`) },
+        itemStyle: { borderColor: colourFor('card'), gapWidth: 1 },
+        levels: [{ itemStyle: { borderWidth: 0, gapWidth: 3 }, upperLabel: { show: false } }, { itemStyle: { borderWidth: 1, gapWidth: 1, borderColor: colourFor('line') } }, {}],
         data: [...nodes.values()].sort((a, b) => b.value - a.value),
       }],
     }, { notMerge: true });
@@ -310,15 +295,15 @@
       animation: false,
       aria: { enabled: true, decal: { show: state.patterns } },
       grid: { left, right: 24, top: 8, bottom: 28 },
-      tooltip: { ...tip(), formatter: (point) => { const box = element('div', undefined, 'tip'); box.append(tipLine(drawn[point.dataIndex].path, bytes(point.value))); return box; } },
-      xAxis: { type: 'value', ...axis(), ...byteAxis(Math.max(1, ...drawn.map((row) => row.cached))), axisLabel: { ...axis().axisLabel, formatter: bytes } },
+      tooltip: tip((point) => [tipLine(drawn[point.dataIndex].path, bytes(point.value))]),
+      xAxis: { type: 'value', ...axis(), ...byteAxis(Math.max(1, ...drawn.map((row) => row.cached)), made.getWidth() / 160), axisLabel: { ...axis().axisLabel, formatter: bytes } },
       yAxis: { type: 'category', ...axis(), data: drawn.map((row) => row.path), axisLabel: { ...axis().axisLabel, width: left - 20, overflow: 'truncate' } },
       series: [{ type: 'bar', name: 'cached', color: COLOURS[theme()][5], data: drawn.map((row) => row.cached) }],
     }, { notMerge: true });
     const size = (name) => (row) => (row[name] === null ? '-' : bytes(row[name]));
     query('cache', '.rows').replaceChildren(table([
       ['Directory', (row) => row.path], ['Cached', size('cached'), true], ['Dirty', size('dirty'), true], ['Size', size('size'), true],
-      ['Files', (row) => plain(row.files), true], ['Missing', (row) => plain(row.missing), true],
+      ['Files', (row) => row.files, true], ['Missing', (row) => row.missing, true],
     ], rows));
   };
 
@@ -332,15 +317,15 @@
     if (data.ended) {
       query('ended', '.rows').replaceChildren(table([
         ['Unit', (row) => (row.unit === null ? '(none)' : row.unit)], ['Program', (row) => (row.program === null ? 'others' : row.program)],
-        ['Began', (row) => plain(row.forks), true], ['Executed', (row) => plain(row.execs), true], ['Ended', (row) => plain(row.ended), true],
-        ['In no sample', (row) => plain(row.unseen), true], ['Failed', (row) => plain(row.failed), true],
+        ['Began', (row) => row.forks, true], ['Executed', (row) => row.execs, true], ['Ended', (row) => row.ended, true],
+        ['In no sample', (row) => row.unseen, true], ['Failed', (row) => row.failed, true],
         ['Processor time', (row) => (row.runtime_ns === null ? '-' : seconds(row.runtime_ns)), true],
         ['Largest', (row) => (row.peak === null ? '-' : bytes(row.peak)), true],
       ], data.ended.filter(mine)));
     }
     const place = data.groupings.findIndex((one) => one.by === state.by);
     query('largest', '.rows').replaceChildren(table([
-      ['PID', (row) => plain(row.pid), true], ['Name', (row) => row.comm], ['User', (row) => row.user],
+      ['PID', (row) => row.pid, true], ['Name', (row) => row.comm], ['User', (row) => row.user],
       ...data.groupings.map((one, index) => [one.by[0].toUpperCase() + one.by.slice(1), (row) => (row.groups[index] === null ? '(none)' : row.groups[index] === false ? 'not known' : row.groups[index])]),
       ['Processor time', (row) => (row.used_ns === null ? '-' : seconds(row.used_ns)), true],
       [data.present.memory.toUpperCase(), (row) => `${bytes(row.bytes)}${row.is_resident ? ' RSS' : ''}`, true],
@@ -384,7 +369,7 @@
       drawOverTime(drawn.processor, 'processors', processors, { name: 'unknown, and interrupts', colour: NOT_THERE[theme()], values: grouping().unattributed }, null);
       if (drawn.disk) drawOverTime(drawn.disk, 'disk', rate, null, null);
       if (drawn.network) drawOverTime(drawn.network, 'network', rate, null, null);
-      drawOverTime(drawn.memory, 'memory', bytes, null, data.used.some((used) => used !== null) ? { name: 'not available', values: data.used } : null);
+      drawOverTime(drawn.memory, 'memory', bytes, null, data.used.some(isKnown) ? { name: 'not available', values: data.used } : null);
     }
     drawTreemap(drawn.present);
     if (drawn.cache) drawCache(drawn.cache);
