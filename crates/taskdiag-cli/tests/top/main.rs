@@ -651,12 +651,14 @@ fn the_terminal_is_put_back() {
 /// to the foreground; and that it can be ended while it is stopped.
 #[test]
 fn the_background_is_not_the_place() {
-    let script = "set -m; until_stopped() { until grep -q '^State:.T' /proc/$1/status; do sleep 0.05; done; }
+    // The shell continues what it knows to be stopped. It learns that after the first thread has stopped,
+    // once all have.
+    let script = "set -m; until_stopped() { until [ \"$(jobs -sp)\" ]; do sleep 0.05; done; }
         before=$(stty -g)
-        \"$0\" top --config /dev/null & until_stopped $!; kill $!; kill -CONT $!; while kill -0 $!; do sleep 0.05; done; echo ended
-        \"$0\" top --config /dev/null & until_stopped $!; bg; until_stopped $!
+        \"$0\" top --config /dev/null & until_stopped; kill $!; kill -CONT $!; while kill -0 $!; do sleep 0.05; done; echo ended
+        \"$0\" top --config /dev/null & until_stopped; bg; until_stopped
         [ \"$(stty -g)\" = \"$before\" ] && echo stopped; read line; fg
-        bg; until_stopped $!; [ \"$(stty -g)\" = \"$before\" ] && echo again; read line; fg";
+        bg; until_stopped; [ \"$(stty -g)\" = \"$before\" ] && echo again; read line; fg";
     let mut command = Command::new("setsid");
     command.args(["--ctty", "--wait", "bash", "-c", script, env!("CARGO_BIN_EXE_taskdiag")]);
     let mut top = Terminal::of(&mut command, 100, 30);
