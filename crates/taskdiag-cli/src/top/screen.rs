@@ -64,6 +64,8 @@ impl Screen {
     /// Draws a picture, with a cursor if it has a position.
     pub fn draw(&mut self, canvas: Canvas, cursor: Option<(u16, u16)>) -> io::Result<()> {
         let text = &mut self.text;
+        // A terminal that knows this mode shows no half of a picture.
+        text.extend_from_slice(b"\x1b[?2026h");
         let shown = match self.shown.take().filter(|shown| shown.area == canvas.area) {
             Some(shown) => shown,
             None => {
@@ -99,6 +101,7 @@ impl Screen {
             None => text.queue(Hide)?,
             Some((x, y)) => text.queue(Show)?.queue(MoveTo(x, y))?,
         };
+        text.extend_from_slice(b"\x1b[?2026l");
         self.shown = Some(canvas);
         Ok(())
     }
@@ -145,6 +148,8 @@ mod tests {
             let (mut screen, mut parser) = (Screen::default(), Parser::new(2, 16, 0));
             for text in texts {
                 screen.draw(picture(text), None).expect("memory");
+                let is_one = screen.text.starts_with(b"\x1b[?2026h") && screen.text.ends_with(b"\x1b[?2026l");
+                assert!(is_one, "{:?}", screen.text);
                 parser.process(&std::mem::take(&mut screen.text));
             }
             let rows = parser.screen().rows(0, 16);

@@ -7,10 +7,6 @@ use std::sync::{Mutex, Once};
 use std::thread;
 use std::time::Duration;
 
-use crossterm::cursor::Show;
-use crossterm::style::ResetColor;
-use crossterm::terminal::LeaveAlternateScreen;
-use crossterm::QueueableCommand as _;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{getpgrp, kill_process_group, Signal};
@@ -31,6 +27,10 @@ pub const MOUSE_OFF: &[u8] = b"\x1b[?1006l\x1b[?1000l";
 /// Makes the terminal mark what is pasted (xterm's mode 2004), and no more.
 pub const PASTE_ON: &[u8] = b"\x1b[?2004h";
 const PASTE_OFF: &[u8] = b"\x1b[?2004l";
+
+/// Ends what pictures leave: a sequence in which one may have been cut (CAN), colours, the other screen,
+/// the hidden cursor, and what waits for the rest of a picture (xterm's modes 1049 and 25, mode 2026).
+const PICTURE_OFF: &[u8] = b"\x18\x1b[0m\x1b[?1049l\x1b[?25h\x1b[?2026l";
 
 /// How long a slow terminal may take for the last output before it is restored.
 const DRAIN: Duration = Duration::from_millis(500);
@@ -93,19 +93,11 @@ fn restore() {
     let Some(modes) = lock(&SAVED).take() else { return };
     // In the background, SIGTTOU would stop this process here.
     let _blocked = SignalsBlocked::begin();
-    // A picture may have been cut within a sequence. CAN ends the sequence.
-    let mut text = [&[0x18], MOUSE_OFF, PASTE_OFF].concat();
-    let queued = text
-        .queue(ResetColor)
-        .and_then(|text| text.queue(LeaveAlternateScreen))
-        .and_then(|text| text.queue(Show));
     if !takes_output(DRAIN) {
         // Nobody reads. Unread output is discarded to make room for this.
         let _ = tcflush(rustix::stdio::stdout(), QueueSelector::OFlush);
     }
-    if queued.is_ok() {
-        let _ = write(&text);
-    }
+    let _ = write(&[PICTURE_OFF, MOUSE_OFF, PASTE_OFF].concat());
     let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, &modes);
     if let Some(message) = lock(&KEPT).take() {
         eprintln!("{message}");
