@@ -148,8 +148,9 @@ fn contents(scene: &Scene<'_>, (first, end): (usize, usize), memory: &mut Memory
 
 /// The headings and all rows as lines of this width; without one, they are as long as their cells.
 pub fn lines(scene: &Scene<'_>, memory: &mut Memory, width: Option<usize>) -> Vec<String> {
-    let (columns, rows, _) = contents(scene, (0, scene.model.len()), memory);
+    let (columns, mut rows, _) = contents(scene, (0, scene.model.len()), memory);
     let widths = fit(&memory.widths, width.unwrap_or(MAX_CELL_BYTES));
+    leave_out_directories(&columns, &mut rows, &widths);
     let headings = columns.iter().map(|column| column.text.to_owned()).collect();
     let line = |cells: &Vec<String>| {
         // Only the last cell is as long as its text.
@@ -175,8 +176,11 @@ pub fn lines(scene: &Scene<'_>, memory: &mut Memory, width: Option<usize>) -> Ve
 pub fn draw(canvas: &mut Canvas, area: Area, layout: &Layout, scene: &Scene<'_>, memory: &mut Memory) {
     let first = scene.view.first;
     let end = (first + usize::from(layout.rows)).min(scene.model.len());
-    let (columns, rows, styles) = contents(scene, (first, end), memory);
+    let (columns, mut rows, styles) = contents(scene, (first, end), memory);
     let widths = fit(&memory.widths, usize::from(area.width));
+    if scene.view.shift == 0 {
+        leave_out_directories(&columns, &mut rows, &widths);
+    }
     heading(canvas, area, layout, &columns, &widths, scene.palette);
     for (number, cells) in rows.iter().enumerate() {
         let line = layout.first_row + number as u16;
@@ -195,6 +199,26 @@ pub fn draw(canvas: &mut Canvas, area: Area, layout: &Layout, scene: &Scene<'_>,
             pen.fill(scene.palette.cursor());
         }
         pen.skip(usize::MAX).spot(0, Action::Choose(first + number));
+    }
+}
+
+/// Leaves out the directories of programs whose paths have no room, so that one sees their names. A
+/// sign stands for them.
+fn leave_out_directories(columns: &[Heading], rows: &mut [Vec<String>], widths: &[Option<usize>]) {
+    for cells in rows {
+        for ((column, cell), width) in columns.iter().zip(cells).zip(widths) {
+            let is_program = matches!(column.key, Some(SortKey::Field(Field::Comm | Field::Exe)));
+            // Before it are the branches of a tree.
+            let begin = cell
+                .find(|sign: char| sign == '/' || sign.is_alphanumeric())
+                .unwrap_or(0);
+            let end = cell[begin..].find(' ').map_or(cell.len(), |length| begin + length);
+            let name = cell[begin..end].rfind('/').map_or(begin, |length| begin + length + 1);
+            let is_path = cell[begin..].starts_with('/');
+            if is_program && is_path && width.is_some_and(|width| canvas::width(&cell[..end]) > width) {
+                cell.replace_range(begin..name, "<");
+            }
+        }
     }
 }
 
@@ -324,4 +348,35 @@ fn sum_cells(group: &Group, columns: &[(&str, Option<SortKey>)], scene: &Scene<'
     };
     let numbers = columns.iter().map(|&(_, column)| cell(column));
     numbers.chain(group.drawn.iter().cloned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that the name of a program is there if its path has no room, also in a tree, and that nothing
+    /// else is left out.
+    #[test]
+    fn programs_have_their_names() {
+        let heading = |key| Heading {
+            text: "",
+            align: Align::Left,
+            key: Some(SortKey::Field(key)),
+            is_sorted: false,
+            least_width: 0,
+        };
+        for (key, width, cell, shown) in [
+            (Field::Comm, 19, "/usr/lib/gcc/12/cc1 /a/b", "/usr/lib/gcc/12/cc1 /a/b"),
+            (Field::Comm, 18, "/usr/lib/gcc/12/cc1 /a/b", "<cc1 /a/b"),
+            (Field::Comm, 18, "|- /usr/lib/gcc/12/cc1 /a/b", "|- <cc1 /a/b"),
+            (Field::Exe, 8, "/usr/lib/gcc/12/cc1", "<cc1"),
+            (Field::Comm, 8, "sh -c /usr/bin/env", "sh -c /usr/bin/env"),
+            (Field::Comm, 8, "[kworker/u4:2]", "[kworker/u4:2]"),
+            (Field::Cgroup, 8, "/system.slice/a.service", "/system.slice/a.service"),
+        ] {
+            let mut rows = vec![vec![cell.to_owned()]];
+            leave_out_directories(&[heading(key)], &mut rows, &[Some(width)]);
+            assert_eq!(rows, [[shown]], "{cell} in {width}");
+        }
+    }
 }
