@@ -25,6 +25,7 @@ use super::view::{self, View};
 use crate::host::Host;
 pub use layout::{layout, HeaderPart, Layout};
 pub use palette::Palette;
+use pen::Pen;
 pub use table::Memory;
 
 /// The most characters on a line of the header that is printed.
@@ -115,7 +116,22 @@ pub fn draw(canvas: &mut Canvas, scene: &Scene<'_>, layout: &Layout, memory: &mu
     match &scene.view.prompt {
         Some(prompt) => drawn.cursor = Some(status::prompt(canvas, area, line, prompt, scene.palette)),
         None if has_status => status::status(canvas, area, line, scene),
-        None => {}
+        None => position(&mut Pen::new(canvas, area, line), page.height, drawn.last_scroll, scene),
     }
     drawn
+}
+
+/// Writes which lines of a page are on the screen, if it has others.
+fn position(pen: &mut Pen<'_>, height: u16, last: usize, scene: &Scene<'_>) {
+    // The title stays.
+    let room = usize::from(height.saturating_sub(2));
+    let (first, count) = match scene.view.screen {
+        view::Screen::Table => return,
+        view::Screen::Setup(cursor) => ((cursor.min(last) + 1).saturating_sub(room), last + 1),
+        view::Screen::Help(scroll) | view::Screen::Details(_, _, scroll) => (scroll.min(last), last + room),
+    };
+    if count > room {
+        let lines = format!("lines {} to {} of {count}", first + 1, first + room);
+        pen.put(&lines, scene.palette.dim());
+    }
 }

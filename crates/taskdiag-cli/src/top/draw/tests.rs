@@ -370,6 +370,8 @@ fn pages_are_drawn() {
                 "{page:?}: {lines:#?}"
             );
             assert!(lines[1].contains(&format!(" {} ", page.title())), "{lines:#?}");
+            let is_long = page == Page::Process && size.1 < 100;
+            assert!(!is_long || lines.concat().contains("lines 1 to "), "{lines:#?}");
             // The names of files are there, also where their directories are not.
             let has_name = lines.iter().any(|line| line.trim_end().ends_with("/libc.so.6"));
             assert!(page != Page::Maps || size.0 < 80 || has_name, "{lines:#?}");
@@ -395,6 +397,27 @@ fn pages_are_drawn() {
     for size in SIZES {
         let lines = drawn(&mut view, &mut model, None, size);
         assert!(lines.iter().any(|line| line.contains("quit")), "{lines:#?}");
+    }
+}
+
+/// Check that a page with more lines than the screen says which ones are shown, and another one nothing.
+#[test]
+fn long_pages_say_where_they_are() {
+    for (screen, said) in [
+        (Screen::Help(0), "lines 1 to 7 of "),
+        (Screen::Help(3), "lines 4 to 10 of "),
+        (Screen::Setup(0), "lines 1 to 7 of "),
+        (Screen::Setup(9), "lines 4 to 10 of "),
+    ] {
+        let mut view = View {
+            screen,
+            ..View::default()
+        };
+        let mut model = Model::default();
+        let lines = drawn(&mut view, &mut model, None, (80, 10));
+        assert!(lines[9].starts_with(said), "{lines:#?}");
+        let lines = drawn(&mut view, &mut model, None, (200, 100));
+        assert_eq!(lines[99].trim(), "");
     }
 }
 
