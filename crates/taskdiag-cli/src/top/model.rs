@@ -112,13 +112,8 @@ impl Row for ShownTask<'_> {
 impl Model {
     /// Forgets earlier samples, because the next one does not follow the last one in time.
     pub fn forget(&mut self) {
-        self.last = LastSurvey::default();
-        self.trends.clear();
-        self.group_trends.clear();
-        self.names = Names::default();
-        for trends in [&mut self.sizes, &mut self.reads, &mut self.writes] {
-            trends.clear();
-        }
+        (self.last, self.trends, self.group_trends, self.names) = Default::default();
+        (self.sizes, self.reads, self.writes) = Default::default();
     }
 
     /// Takes a sample with such rows, and returns the memory of the last one. Sums and states are of the
@@ -126,9 +121,7 @@ impl Model {
     pub fn survey(&mut self, rows: Rows, snapshot: Snapshot, moment: SampleTime, rated: Option<&Filter>) -> Snapshot {
         if (self.rows == Rows::Threads) != (rows == Rows::Threads) {
             // The times of a leader are not those of its process.
-            self.last = LastSurvey::default();
-            self.trends.clear();
-            self.sizes.clear();
+            (self.last, self.trends, self.sizes) = Default::default();
         }
         let before = std::mem::replace(&mut self.snapshot, snapshot);
         self.rows = rows;
@@ -154,7 +147,8 @@ impl Model {
     fn add_up(&mut self, rated: Option<&Filter>) {
         self.groups.clear();
         let Rows::By(by) = self.rows else {
-            return self.group_trends.clear();
+            self.group_trends = Trends::default();
+            return;
         };
         let tasks = self.snapshot.tasks().zip(&self.rates);
         let tasks = tasks.filter(|(task, rates)| is_wanted(rated, task, rates));

@@ -78,12 +78,6 @@ impl<K: Eq + Hash, V: Copy + Default + PartialEq> Trends<K, V> {
         let last = self.rows.get(row).and_then(VecDeque::back);
         last.map_or(0, |&(last, _)| last)
     }
-
-    /// Forgets everything.
-    pub fn clear(&mut self) {
-        self.sample = 0;
-        self.rows.clear();
-    }
 }
 
 /// The characters of nine levels, from nothing to a whole processor.

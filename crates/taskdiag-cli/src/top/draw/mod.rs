@@ -88,8 +88,8 @@ pub fn draw(canvas: &mut Canvas, scene: &Scene<'_>, layout: &Layout, memory: &mu
     // On a page, questions are on the last line.
     let bottom = area.height.saturating_sub(1);
     let page = Area { height: bottom, ..area };
-    let has_message = scene.view.message.is_some();
-    let (line, has_status) = match &scene.view.screen {
+    let mut line = bottom;
+    match &scene.view.screen {
         view::Screen::Table => {
             for (number, &line) in (0..).zip(&layout.header) {
                 header::draw(canvas, area, number, line, scene);
@@ -98,24 +98,17 @@ pub fn draw(canvas: &mut Canvas, scene: &Scene<'_>, layout: &Layout, memory: &mu
             if let Some(line) = layout.keys {
                 status::keys(canvas, area, line, scene);
             }
-            (layout.status, true)
+            line = layout.status;
         }
-        view::Screen::Setup(cursor) => {
-            drawn.last_scroll = setup::draw(canvas, page, *cursor, scene);
-            (bottom, has_message)
-        }
-        view::Screen::Help(scroll) => {
-            drawn.last_scroll = help::draw(canvas, page, *scroll, scene);
-            (bottom, false)
-        }
+        view::Screen::Setup(cursor) => drawn.last_scroll = setup::draw(canvas, page, *cursor, scene),
+        view::Screen::Help(scroll) => drawn.last_scroll = help::draw(canvas, page, *scroll, scene),
         view::Screen::Details(target, kind, scroll) => {
             drawn.last_scroll = details::draw(canvas, page, (target, *kind, *scroll), scene.details, scene);
-            (bottom, has_message)
         }
-    };
+    }
     match &scene.view.prompt {
         Some(prompt) => drawn.cursor = Some(status::prompt(canvas, area, line, prompt, scene.palette)),
-        None if has_status => status::status(canvas, area, line, scene),
+        None if line < bottom || scene.view.message.is_some() => status::status(canvas, area, line, scene),
         None => position(&mut Pen::new(canvas, area, line), page.height, drawn.last_scroll, scene),
     }
     drawn

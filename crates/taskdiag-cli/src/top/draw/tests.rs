@@ -418,6 +418,9 @@ fn long_pages_say_where_they_are() {
         assert!(lines[9].starts_with(said), "{lines:#?}");
         let lines = drawn(&mut view, &mut model, None, (200, 100));
         assert_eq!(lines[99].trim(), "");
+        view.say("no such key", true);
+        let lines = drawn(&mut view, &mut model, None, (80, 10));
+        assert_eq!(lines[9].trim(), "no such key");
     }
 }
 
