@@ -683,6 +683,9 @@ fn large_pages_open_soon() {
         grouping["memory"] = (0..12)
             .map(|row| wave(row).iter().map(|part| (part * 1e9).round()).collect::<Value>())
             .collect();
+        for values in grouping["memory"].as_array_mut().expect("rows") {
+            (300..310).for_each(|at| values[at] = Value::Null);
+        }
         let peak = |row: usize| -> Value { (0..POINTS).map(|at| u64::from((row, at) == (0, PEAK)) << 30).collect() };
         grouping["disk"] = (0..12).map(peak).collect();
         grouping["unattributed"] = wave(1).into();
@@ -720,22 +723,23 @@ fn large_pages_open_soon() {
         ms.as_f64() > Some(0.0) && cpu_ms > 0.0 && cpu_ms < 2000.0,
         "{ms} {cpu_ms}"
     );
-    // Marks are above what charts show, and a peak of one point can be seen up to its end.
+    // Marks are above what charts show, a peak of one point can be seen up to its end, and there is nothing
+    // in a gap.
     for width in [800, 1280] {
         browser.set_window(width, false);
         browser.open(&scene.page());
         let seen = format!(
-            "(() => {{ const place = document.querySelector('#disk .chart'); place.scrollIntoView(); \
+            "(() => {{ const has = (id, at, value) => {{ const place = document.querySelector(`#${{id}} .chart`); place.scrollIntoView(); \
              const box = place.getBoundingClientRect(); const made = echarts.getInstanceByDom(place); \
-             const spot = (at, part) => made.convertToPixel({{ xAxisIndex: 0, yAxisIndex: 0 }}, [1795e9 + at * 216e3, part * 2 ** 30]); \
-             const [x, y] = spot({PEAK} - 0.5, 0.97); \
-             const top = made.convertToPixel({{ yAxisIndex: 1 }}, 1) + box.top; \
-             const marks = [...place.querySelectorAll('path[fill=\"#d4351c\"]')].map((mark) => mark.getBoundingClientRect().bottom <= top); \
+             const [x, y] = made.convertToPixel({{ xAxisIndex: 0, yAxisIndex: 0 }}, [1795e9 + at * 216e3, value]); \
              const fills = [-0.5, 0, 0.5].map((aside) => document.elementsFromPoint(box.left + x + aside, box.top + y) \
              .map((one) => one.getAttribute('fill')).find((fill) => fill !== 'transparent')); \
-             return [fills.includes('#332288'), marks.length > 0 && marks.every((is) => is)]; }})()"
+             const top = made.convertToPixel({{ yAxisIndex: 1 }}, 1) + box.top; \
+             const marks = [...place.querySelectorAll('path[fill=\"#d4351c\"]')]; \
+             return fills.includes('#332288') && marks.length > 0 && marks.every((mark) => mark.getBoundingClientRect().bottom <= top); }}; \
+             return [has('disk', {PEAK} - 0.5, 0.97 * 2 ** 30), has('memory', 299.5, 1e7), has('memory', 305, 1e7), has('memory', 309.5, 1e7)]; }})()"
         );
-        assert_eq!(browser.evaluate(&seen), json!([true, true]), "{width}");
+        assert_eq!(browser.evaluate(&seen), json!([true, true, false, false]), "{width}");
     }
     check_layout(&mut browser, &scene.page(), "report-large");
     assert_eq!(browser.complaints(), &[] as &[String]);

@@ -174,8 +174,8 @@
     return isAlone ? { value: [ms, values[index]], symbol: 'circle', symbolSize: 6 } : [ms, values[index]];
   });
 
-  // A stacked area for each group, without lines, which would hide peaks as narrow as they are. What is
-  // used since the previous point is as wide as that time, and memory is that of a point.
+  // A stacked area for each group, without lines, which would hide peaks as narrow as they are. A rate is
+  // that since the previous point; memory is drawn until the next point, which may be the begin of a gap.
   const drawOverTime = (made, kind, format, further, machine) => {
     const rows = grouping()[kind];
     const shown = groups().filter((group) => state.focus === null || isSame(state.focus, group.focus));
@@ -183,7 +183,7 @@
     if (state.focus === null && further) series.push({ ...further, focus: null });
     const areas = series.map(({ name, colour, values, focus }) => ({
       type: 'line', name, stack: 'all', symbol: 'none', triggerLineEvent: focus !== null,
-      color: colour, areaStyle: { opacity: 0.9 }, lineStyle: { width: 0 }, step: kind === 'memory' ? 'middle' : 'start',
+      color: colour, areaStyle: { opacity: 0.9 }, lineStyle: { width: 0 }, step: kind === 'memory' ? 'end' : 'start',
       emphasis: { disabled: true }, data: pointsOf(values),
     }));
     const line = state.focus === null && machine ? [{
