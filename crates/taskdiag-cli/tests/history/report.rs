@@ -211,7 +211,8 @@ fn programs_between_samples_have_their_time() {
     copy_program("/bin/dd".as_ref(), &program).expect("dd");
     let page = place.0.join("page.html");
     let recorder = Recorder::start(&recording, &["--every", "1"]);
-    // Some of them end after a time, others after a second on a processor, whatever else runs.
+    // Some of them end after a time, others after a second on a processor, whatever else runs. The kernel
+    // counts that second in ticks, and on a busy machine it can be much less.
     let limits = [
         ("timeout", "0.2"),
         ("timeout", "0.3"),
@@ -260,7 +261,7 @@ fn programs_between_samples_have_their_time() {
         .any(|known| known == false);
     let room = 0.02 * told + 60.0;
     assert!(
-        told > 1900.0 && shown - told < room && (has_gap || told - shown < room),
+        told > 1000.0 && shown - told < room && (has_gap || told - shown < room),
         "{shown} {told} {processors:?}"
     );
 }
