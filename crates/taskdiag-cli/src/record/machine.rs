@@ -24,6 +24,7 @@ pub fn add(into: &mut Figures) {
             set("meminfo", name, bytes);
         }
     }
+    let mut processors = 0;
     for line in text("stat").lines() {
         let mut words = line.split_ascii_whitespace();
         let name = words.next().unwrap_or_default();
@@ -37,8 +38,11 @@ pub fn add(into: &mut Figures) {
             "ctxt" | "processes" | "procs_running" | "procs_blocked" => {
                 numbers.take(1).for_each(|number| set("stat", name, number));
             }
-            _ => {}
+            _ => processors += u64::from(name.starts_with("cpu")),
         }
+    }
+    if processors > 0 {
+        set("stat", "processors", processors);
     }
     for line in text("vmstat").lines() {
         if let Some((name, Ok(count))) = line.split_once(' ').map(|(name, count)| (name, count.parse())) {

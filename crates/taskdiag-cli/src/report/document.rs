@@ -9,7 +9,7 @@ use taskdiag_history::events::Sum;
 use super::commands::Command;
 use super::incidents::{Forks, Incident, IncidentKind};
 use super::present::{Present, GROUPINGS};
-use super::reading::{Point, Read};
+use super::reading::{Ended, Point, Read};
 use super::series::{Amounts, Groups, LargestGroups, Resource, Series, MAX_SERIES};
 use crate::grouping::Name;
 use crate::mem::{Account, AccountLine};
@@ -396,9 +396,6 @@ fn incident(incident: &Incident) -> Value {
     row
 }
 
-/// The unit and program of processes that ran and ended.
-type Ended = (Vec<u8>, Vec<u8>);
-
 /// The rows of what began and ended. `is_told`: the events told processor times and peaks.
 fn ended_rows(mut all: Vec<(Ended, Sum)>, is_told: bool) -> Value {
     all.sort_by(|(a_name, a), (b_name, b)| {
@@ -407,6 +404,7 @@ fn ended_rows(mut all: Vec<(Ended, Sum)>, is_told: bool) -> Value {
     });
     let others = all.split_off(all.len().min(MAX_ENDED));
     let row = |unit: Value, program: Value, sum: &Sum| {
+        let is_told = is_told && sum.ended_count > 0;
         json!({
             "unit": unit,
             "program": program,

@@ -177,7 +177,7 @@ pub fn read(library: &Library, times: &Range<i64>) -> Result<Read, Failure> {
 }
 
 /// The unit and the name of processes that ended. A path stands for the unit of those in none.
-type Ended = (Vec<u8>, Vec<u8>);
+pub type Ended = (Vec<u8>, Vec<u8>);
 
 /// What grows while a process lives, and makes [`Amounts`]: processor time in nanoseconds, bytes
 /// read and written, bytes received and sent. `None` if it is unknown.
@@ -218,8 +218,8 @@ struct Before {
     boot_ns: u64,
     /// What is known of each process that has not ended.
     used: HashMap<Which, ProcessUse>,
-    /// Clock ticks in which a processor was busy.
-    ticks: Option<u64>,
+    /// Clock ticks of the machine: those in which a processor was busy, and all.
+    ticks: Option<(u64, u64)>,
 }
 
 #[derive(Default)]
@@ -435,7 +435,7 @@ impl Reader {
                 .filter_map(|task| Some((which(&task)?, ProcessUse::new(&task))))
                 .filter(|(which, _)| !self.exited.contains(which))
                 .collect(),
-            ticks: busy_ticks(&moment),
+            ticks: ticks(&moment),
         };
         self.learn_cgroups();
         self.read.is_told &= is_told || source.is_none();
@@ -550,15 +550,16 @@ impl Reader {
         }
         let ticks = self.before.as_ref().and_then(|before| before.ticks).zip(now.ticks);
         let busy = ticks.zip(elapsed_ns).map(|((before, now), elapsed_ns)| {
-            now.saturating_sub(before).saturating_mul(TICK_NS) as f64 / elapsed_ns.max(1) as f64
+            processors(before, now, elapsed_ns, moment.figure("stat", "processors"))
         });
         let of_meminfo = |name| moment.figure("meminfo", name);
         let used = of_meminfo("MemTotal").zip(of_meminfo("MemAvailable"));
+        let used = used.map(|(total, available)| total.saturating_sub(available));
         self.read.points.push(Point {
             wall_ns: now.wall_ns,
             is_known: true,
             busy,
-            used: used.map(|(total, available)| total.saturating_sub(available)),
+            used,
             is_used,
             missing,
             resident,
@@ -698,17 +699,46 @@ fn per_second(used: [u64; GROWS.len()], elapsed_ns: Option<u64>) -> Amounts {
     amounts
 }
 
-/// Clock ticks in which a processor was busy.
-fn busy_ticks(moment: &MachineState) -> Option<u64> {
+/// The processors that were busy between two counts of ticks, on average. Ticks are compared with
+/// ticks: the time between the samples is not exactly that between the counts. A recording without the
+/// number of processors has it to the nearest one.
+fn processors(before: (u64, u64), now: (u64, u64), elapsed_ns: u64, all: Option<u64>) -> f64 {
+    let busy = now.0.saturating_sub(before.0) as f64;
+    // Idle time can go down.
+    let ticks = (now.1.saturating_sub(before.1) as f64).max(busy).max(1.0);
+    let counted = (ticks * TICK_NS as f64 / elapsed_ns.max(1) as f64).round().max(1.0);
+    busy / ticks * all.map_or(counted, |all| all as f64)
+}
+
+/// Clock ticks of the machine: those in which a processor was busy, and all.
+fn ticks(moment: &MachineState) -> Option<(u64, u64)> {
+    let of = |names: &[&str]| {
+        let ticks = names.iter().map(|name| moment.figure("cpu", name).unwrap_or(0));
+        ticks.fold(0, u64::saturating_add)
+    };
     moment.figure("cpu", "user")?;
     // Time of guests is included in user and nice.
-    let ticks = ["user", "nice", "system", "irq", "softirq"].map(|name| moment.figure("cpu", name));
-    Some(ticks.into_iter().flatten().fold(0, u64::saturating_add))
+    let busy = of(&["user", "nice", "system", "irq", "softirq"]);
+    Some((busy, busy.saturating_add(of(&["idle", "iowait", "steal"]))))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Check that no more processors are busy than there are, whatever the time between the samples.
+    #[test]
+    fn processors_are_at_most_all() {
+        for (now, all, shown) in [
+            ((282, 287), None, 182.0 / 185.0 * 2.0),
+            ((282, 287), Some(4), 182.0 / 185.0 * 4.0),
+            ((182, 185), None, 82.0 / 83.0),
+            ((282, 90), Some(2), 2.0),
+            ((100, 102), Some(2), 0.0),
+        ] {
+            assert_eq!(processors((100, 102), now, 825_000_000, all), shown, "{now:?} {all:?}");
+        }
+    }
 
     /// Check that what was seen of a process is taken from what ended, also if the end is told with
     /// another name or without the unit, and from nothing else.

@@ -174,6 +174,9 @@ fn charts_have_the_numbers_of_commands() {
         .flat_map(numbers)
         .collect();
     assert!(all(&busy) > all(&processors) / 2.0, "{busy:?} {processors:?}");
+    let stat = fs::read_to_string("/proc/stat").expect("the kernel has it");
+    let there = stat.lines().filter(|line| line.starts_with("cpu")).count() as f64 - 1.0;
+    assert!(busy.iter().flatten().all(|busy| *busy <= there), "{busy:?} of {there}");
     let listed = data["present"]["processes"].as_array().expect("processes");
     let names: Vec<&str> = listed.iter().filter_map(|row| row["comm"].as_str()).collect();
     assert!(names.contains(&NAME), "{names:?}");
