@@ -76,8 +76,9 @@ pub fn bpf_load() -> Fact {
     if effective_capabilities().is_none() {
         return Fact::unknown("the capabilities of this thread can't be read");
     }
+    // Capabilities of a file show everything to everybody who may run it.
     let remedy = capability_remedy(
-        "run as root, or with both capabilities (setcap cap_bpf,cap_perfmon+ep), or let root run: taskdiag pin",
+        "run as root, or ask the broker (taskdiagd); on a machine of one user also: setcap cap_bpf,cap_perfmon+ep",
     );
     let missing = missing_capabilities();
     if !missing.is_empty() {

@@ -188,7 +188,7 @@ fn write_text(report: &Report) -> std::io::Result<()> {
     write_title(&mut output, "The sources for a single query about all processes now:")?;
     let answers = report.plan.iter().map(|(group, answer)| match answer {
         Ok(source) => (*group, source.name().to_owned()),
-        Err(why) => (*group, format!("nobody: {why}")),
+        Err(why) => (*group, format!("none ({why})")),
     });
     let rows: Vec<[String; 2]> = groups_by_source(answers)
         .into_iter()

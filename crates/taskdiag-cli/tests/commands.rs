@@ -196,6 +196,27 @@ fn the_doctor_has_a_verdict_on_everything() {
     }
 }
 
+/// Check that no remedy gives everybody the rights of the command without saying where.
+#[test]
+fn the_doctor_recommends_no_rights_for_all() {
+    let Some(run) = run_as_nobody(&["doctor", "--json"]) else {
+        return;
+    };
+    let document = run.json();
+    let remedies = document["rows"].as_array().expect("rows").iter();
+    let remedies = remedies.filter_map(|row| Some((row["fact"].as_str()?, row["remedy"].as_str()?)));
+    let remedies: Vec<(&str, &str)> = remedies.collect();
+    for (fact, remedy) in &remedies {
+        let before = remedy.split("setcap").next().unwrap_or_default();
+        assert!(
+            !remedy.contains("setcap") || before.contains("on a machine of one user"),
+            "{fact}: {remedy}"
+        );
+    }
+    let is_broker = |(fact, remedy): &(&str, &str)| *fact == "bpf-load" && remedy.contains("broker");
+    assert!(remedies.iter().any(is_broker), "{remedies:?}");
+}
+
 /// Check that the doctor tries the broker at the given socket.
 #[test]
 fn the_doctor_tries_the_broker() {

@@ -320,8 +320,8 @@ fn probe() -> EventSupport {
     support
 }
 
-const REMEDY_BPF: &str = "run as root, or with both capabilities: setcap cap_bpf,cap_perfmon+ep";
-const REMEDY_CONNECTOR: &str = "run as root, or with that capability: setcap cap_net_admin+ep";
+const REMEDY_BPF: &str = "run as root; on a machine of one user also: setcap cap_bpf,cap_perfmon+ep";
+const REMEDY_CONNECTOR: &str = "run as root; on a machine of one user also: setcap cap_net_admin+ep";
 
 /// Whether the connector would send events to this process, as far as is known without trying it.
 fn connector() -> Fact {

@@ -692,10 +692,7 @@ fn has_group(fields: Fields, group: Group) -> bool {
 fn refused(error: &Error) -> Fact {
     let why = format!("{error:#}");
     match error.kind() {
-        ErrorKind::Denied => {
-            let remedy = rights::capability_remedy("run as root, or with CAP_BPF and CAP_PERFMON");
-            Fact::denied(why, remedy)
-        }
+        ErrorKind::Denied => Fact::denied(why, rights::capability_remedy("run as root, or ask the broker")),
         _ => Fact::no(why, ""),
     }
 }
