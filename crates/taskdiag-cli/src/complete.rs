@@ -13,13 +13,15 @@ use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use clap_complete::env::{Bash, CompleteEnv, EnvCompleter, Fish, Shells, Zsh};
 use taskdiag::{Field, Group, Kind, Query, Value};
 use taskdiag_core::names;
+use taskdiag_core::open_file::Use;
+use taskdiag_core::socket::State;
 
 use crate::outcome::{print, Failure, Outcome};
 use crate::output::relation::ColumnInfo;
 use crate::output::{tasks, text};
-use crate::ps::specifiers;
+use crate::ps::specifiers::{self, Specifier};
 use crate::watch::Rate;
-use crate::{cache, events, fields, files, maps, normalize, proc, sockets, users};
+use crate::{cache, events, fields, files, maps, normalize, proc, schema, sockets, users};
 
 /// Print a shell's completion script for taskdiag
 #[derive(Debug, ClapArgs)]
@@ -102,11 +104,12 @@ fn join_values(arguments: &mut Vec<OsString>) {
 }
 
 /// What a value stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 enum Values {
     /// What one of these fields is in a running process.
     Running(&'static [Field]),
-    Signal,
+    /// One of these.
+    Word(fn() -> Vec<&'static str>),
     /// A column of the command.
     Column,
     /// A field, for a filter.
@@ -128,7 +131,10 @@ const VALUES: &[(&str, Values)] = &[
     ("-O FORMAT", Values::Column),
     ("PID", Values::Running(&[Field::Pid])),
     ("USER", Values::Running(&[Field::Euid])),
-    ("SIGNAL", Values::Signal),
+    ("SIGNAL", Values::Word(|| names::SIGNALS.to_vec())),
+    ("--use", Values::Word(|| Use::ALL.iter().map(|one| one.name()).chain(["all"]).collect())),
+    ("STATE", Values::Word(|| State::ALL.iter().map(|state| state.name()).collect())),
+    ("SCHEMA", Values::Word(|| schema::schemas().iter().map(|(name, _)| *name).collect())),
     ("FIELD", Values::Column),
     ("KEY", Values::Column),
     ("EXPR", Values::Field),
@@ -161,38 +167,36 @@ impl Values {
     fn list(self, command: &str) -> Vec<(String, String)> {
         match self {
             Values::Running(fields) => fields.iter().flat_map(|&field| running(field)).collect(),
-            Values::Signal => names::SIGNALS
-                .iter()
-                .map(|&name| (name.to_owned(), String::new()))
-                .collect(),
+            Values::Word(words) => words().iter().map(|&word| (word.to_owned(), String::new())).collect(),
             Values::Column => columns(command),
             Values::Field => of_rows(&tasks::RELATION),
         }
     }
+}
 
-    /// The candidates for a partly typed value. Lists are completed member by member.
-    fn complete(self, command: &str, begun: &OsStr) -> Vec<CompletionCandidate> {
-        let Some(begun) = begun.to_str() else {
-            return Vec::new();
-        };
-        let (before, member) = begun
-            .rsplit_once(',')
-            .map_or(("", begun), |(before, member)| (&begun[..=before.len()], member));
-        let sign = if self == Values::Column && member.starts_with(['+', '-']) {
-            1
-        } else {
-            0
-        };
-        let (sign, member) = member.split_at(sign);
-        let candidates = self.list(command).into_iter();
-        candidates
-            .filter(|(value, _)| value.starts_with(member) && is_safe(value))
-            .map(|(value, help)| {
-                let help = (!help.is_empty()).then(|| StyledStr::from(help));
-                CompletionCandidate::new(format!("{before}{sign}{value}")).help(help)
-            })
-            .collect()
-    }
+/// What completes a partly typed value. Lists are completed member by member, each once.
+fn complete(candidates: Vec<(String, String)>, is_column: bool, begun: &OsStr) -> Vec<CompletionCandidate> {
+    let Some(begun) = begun.to_str() else {
+        return Vec::new();
+    };
+    let (before, member) = begun
+        .rsplit_once(',')
+        .map_or(("", begun), |(before, member)| (&begun[..=before.len()], member));
+    let sign = usize::from(is_column && member.starts_with(['+', '-']));
+    let (sign, member) = member.split_at(sign);
+    let is_new = |value: &str| {
+        before
+            .split(',')
+            .all(|given| given.trim_start_matches(['+', '-']) != value)
+    };
+    candidates
+        .into_iter()
+        .filter(|(value, _)| value.starts_with(member) && is_safe(value) && is_new(value))
+        .map(|(value, help)| {
+            let help = (!help.is_empty()).then(|| StyledStr::from(help));
+            CompletionCandidate::new(format!("{before}{sign}{value}")).help(help)
+        })
+        .collect()
 }
 
 /// Whether a word is safe unquoted. Any user can choose the names of processes, units and
@@ -206,14 +210,21 @@ fn is_safe(word: &str) -> bool {
 fn with_values(command: Command) -> Command {
     command.mut_subcommands(|command| {
         let name = command.get_name().to_owned();
-        command.mut_args(|arg| match Values::of(&arg) {
-            Some(values) => {
-                let name = name.clone();
-                arg.add(ArgValueCompleter::new(move |begun: &OsStr| {
-                    values.complete(&name, begun)
-                }))
+        command.mut_args(|arg| {
+            let (values, name) = (Values::of(&arg), name.clone());
+            let known = arg.get_possible_values().into_iter();
+            let known = known.filter(|_| arg.get_value_delimiter().is_some());
+            let known = known.map(|one| (one.get_name().to_owned(), one.get_help().map(ToString::to_string)));
+            let known: Vec<_> = known.map(|(name, help)| (name, help.unwrap_or_default())).collect();
+            if values.is_none() && known.is_empty() {
+                return arg;
             }
-            None => arg,
+            let completer = move |begun: &OsStr| {
+                let list = values.map_or_else(|| known.clone(), |values| values.list(&name));
+                complete(list, matches!(values, Some(Values::Column)), begun)
+            };
+            // Otherwise clap would not tell which members of a list there are.
+            arg.value_delimiter(None).add(ArgValueCompleter::new(completer))
         })
     })
 }
@@ -232,11 +243,10 @@ fn columns(command: &str) -> Vec<(String, String)> {
             let mut all = of_rows(&tasks::RELATION);
             let named = |name: &str, help: String| (name.to_owned(), help);
             match command {
-                "ps" => all.extend(
-                    specifiers::TABLE
-                        .iter()
-                        .map(|one| named(one.name, "as ps(1) shows it".to_owned())),
-                ),
+                "ps" => {
+                    let specifier = |one: &Specifier| named(one.name, "as ps(1) shows it".to_owned());
+                    all.extend(specifiers::TABLE.iter().map(specifier));
+                }
                 "watch" | "net" => all.extend(Rate::ALL.iter().map(|rate| named(rate.name(), "rate".to_owned()))),
                 _ => {}
             }

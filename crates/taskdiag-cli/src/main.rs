@@ -147,11 +147,8 @@ enum Command {
     Doctor(doctor::Args),
     Pin(pin::PinArgs),
     Unpin(pin::UnpinArgs),
-    #[command(hide = true)]
     Schema(schema::Args),
-    #[command(hide = true)]
     Man(manual::Args),
-    #[command(hide = true)]
     Completions(complete::Args),
 }
 

@@ -17,6 +17,7 @@ use crate::ps::options::{Takes, OPTIONS};
 #[derive(Debug, ClapArgs)]
 pub struct Args {
     /// The name of a page, such as taskdiag-ps.1; the command's name is enough
+    #[arg(value_name = "PAGE")]
     name: Option<String>,
 }
 
@@ -101,11 +102,7 @@ fn pages(cli: Command) -> Vec<(String, String)> {
         .subcommand_help_heading("COMMANDS")
         .subcommand_value_name("command");
     cli.build();
-    let commands: Vec<Command> = cli
-        .get_subcommands()
-        .filter(|command| !command.is_hide_set())
-        .cloned()
-        .collect();
+    let commands: Vec<Command> = cli.get_subcommands().cloned().collect();
     let names: Vec<String> = std::iter::once(&cli).chain(&commands).map(page_name).collect();
     std::iter::once(cli)
         .chain(commands)

@@ -21,6 +21,7 @@ use crate::{cache, doctor, events, fields, files, maps, mem, normalize, sockets}
 #[derive(Debug, ClapArgs)]
 pub struct Args {
     /// The name of a schema
+    #[arg(value_name = "SCHEMA")]
     name: Option<String>,
 }
 
@@ -37,7 +38,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
 }
 
 /// All schemas, by their names.
-fn schemas() -> Vec<(&'static str, Value)> {
+pub fn schemas() -> Vec<(&'static str, Value)> {
     let mem = total::<mem::Sum>("The sum of all processes, including those beyond --limit.");
     let files = total::<files::Sum>("The sum of all files, including those beyond --limit; with --by and --deleted.");
     let sockets = total::<sockets::Sum>("The sum of all sockets, including those beyond --limit.");
@@ -55,15 +56,13 @@ fn schemas() -> Vec<(&'static str, Value)> {
     let sockets_by = of_row(group_keys::<sockets::Sum>(&of_sockets), "Sockets added up.");
     let each_socket = of_row(of_columns(&sockets::RELATION), "A socket.");
     let tasks = of_row(task_keys(), "A task.");
+    let [doctor, system] = [&doctor::RELATION[..], &mem::SYSTEM_RELATION].map(of_keys);
     vec![
         ("tasks", document(&["ps", "tree", "mem", "watch", "net"], tasks, &mem)),
         of("cache", cached),
         ("cache-by", document(&["cache"], cache_by, &held)),
         ("cache-map", document(&["cache"], runs, &none())),
-        (
-            "doctor",
-            document(&["doctor"], of_keys(&doctor::RELATION), &doctor_members()),
-        ),
+        ("doctor", document(&["doctor"], doctor, &doctor_members())),
         of("events", of_row(with_names(events::RELATION.into_iter()), "An event.")),
         of("fields", of_keys(&fields::RELATION)),
         ("files", document(&["files"], of_keys(&files::RELATION), &files)),
@@ -71,10 +70,7 @@ fn schemas() -> Vec<(&'static str, Value)> {
         of("inspect", of_row(inspect_keys(), "A process.")),
         of("maps", of_keys(&maps::RELATION)),
         ("mem-by", document(&["mem"], mem_by, &mem)),
-        (
-            "mem-system",
-            document(&["mem"], of_keys(&mem::SYSTEM_RELATION), &none()),
-        ),
+        ("mem-system", document(&["mem"], system, &none())),
         ("net-by", document(&["net"], net_by, &none())),
         of("normalize", of_keys(&normalize::RELATION)),
         ("sample", sample()),

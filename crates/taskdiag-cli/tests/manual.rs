@@ -140,6 +140,18 @@ fn values_are_completed() {
     has(&["cache", "--sort", "-dir"], "-dirty_bytes");
     has(&["mem", "--scale", ""], "M");
     has(&["pkill", "--signal", "HU"], "HUP");
+    has(&["files", "--use", "cwd,ro"], "cwd,root");
+    has(&["sockets", "--state", "LIS"], "LISTEN");
+    has(&["schema", "mem-s"], "mem-system");
+    has(&["mem", "--by", "user,un"], "user,unit");
+    for words in [
+        ["mem", "--by", "user,"],
+        ["ps", "-o", "+user,"],
+        ["files", "--use", "user,"],
+    ] {
+        let offered = candidates("bash", &words);
+        assert!(!offered.iter().any(|one| one.ends_with("user,user")), "{offered:?}");
+    }
     let user = run(&["ps", "-p", &own, "-o", "user:40="]).complete();
     has(&["ps", "-u", ""], user.trim());
 }
