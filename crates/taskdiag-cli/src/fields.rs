@@ -18,10 +18,10 @@ use crate::ps::specifiers::{self, Specifier};
 
 /// List all fields: their names, groups, units, and where /proc has them
 ///
-/// In the order of `-o all`.
+/// In the order of `-o all`. Other rows have theirs: `taskdiag schema sockets`, files, maps, cache.
 #[derive(Debug, ClapArgs)]
 pub struct Args {
-    /// Only fields whose name or meaning has this in it, in any case, or that ps(1) has by this name
+    /// Only fields whose name or meaning has a word that begins so, or that ps(1) has by this name
     #[arg(value_name = "WORD")]
     word: Option<String>,
     /// Print Markdown, as in docs/fields.md
@@ -60,12 +60,18 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let word = args.word.unwrap_or_default();
     let lower = word.to_lowercase();
     let of_ps = Specifier::named(&lower).map_or(&[][..], |specifier| specifier.stands_for);
-    let has_word = |text: &str| text.to_lowercase().contains(&lower);
+    let has_word = |text: &str| {
+        let text = text.to_lowercase();
+        let mut found = text.match_indices(&lower);
+        found.any(|(at, _)| !text[..at].ends_with(char::is_alphanumeric))
+    };
     let is_meant = |field: &Field| has_word(field.name()) || has_word(field.info().meaning) || of_ps.contains(field);
     let fields: Vec<Field> = Field::ALL.iter().copied().filter(is_meant).collect();
     if fields.is_empty() {
         let of_ps = specifiers::field_of(&lower).and_then(Result::err);
-        return Err(of_ps.unwrap_or_else(|| specifiers::unknown(&word).to_string()).into());
+        let wrong = of_ps.unwrap_or_else(|| specifiers::unknown(&word).to_string());
+        let others = "`taskdiag schema sockets` has those of sockets; the same with files, maps, cache";
+        return Err(format!("{wrong}\n`taskdiag fields` lists all; {others}").into());
     }
     let of = |column: usize| ListingColumn::column(RELATION[column].name, column);
     let headings = [("NAME", 0), ("GROUP", 1), ("KIND", 2), ("MEANING", 6)];

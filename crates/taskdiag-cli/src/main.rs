@@ -222,6 +222,9 @@ fn usage(wrong: &clap::Error, arguments: &[OsString]) -> String {
             let near = taskdiag_core::field::near(&refused, cli.get_subcommands().map(clap::Command::get_name));
             near.first().map(|name| format!("did you mean `taskdiag {name}`?"))
         }
+        None if refused == "--port" && name == Some("metrics") => {
+            Some("--listen :9256 chooses the port, for other machines, too".to_owned())
+        }
         None if wrong.kind() == ErrorKind::UnknownArgument && refused.starts_with("--") => {
             commands_with(&cli, &refused[2..])
         }
@@ -243,8 +246,8 @@ fn usage(wrong: &clap::Error, arguments: &[OsString]) -> String {
     let own = own.filter(|other| tip.is_none() && !other.starts_with("to pass "));
     lines.extend(tip.as_deref().into_iter().chain(own).map(|tip| format!("tip: {tip}")));
     lines.push(match name {
-        Some(name) => format!("`taskdiag {name} --help` lists the options"),
-        None => "`taskdiag help` lists the commands".to_owned(),
+        Some(name) if name != "help" => format!("`taskdiag {name} --help` lists the options"),
+        _ => "`taskdiag help` lists the commands".to_owned(),
     });
     lines.join("\n")
 }

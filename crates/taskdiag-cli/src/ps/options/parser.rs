@@ -152,12 +152,11 @@ impl Given {
         self.ps_options.is_bsd |= style == Style::Bsd;
         for (at, letter) in cluster.char_indices() {
             let spelt = format!("{}{letter}", style.dash());
+            let of = match cluster.chars().count() {
+                1 => String::new(),
+                _ => format!(" (of {word:?})"),
+            };
             let Some(option) = OPTIONS.iter().find(|option| style.letter(option) == Some(letter)) else {
-                let of = if cluster.chars().count() > 1 {
-                    format!(" (of {word:?})")
-                } else {
-                    String::new()
-                };
                 return Err(format!("unknown option {spelt:?}{of}\n{SEE_HELP}").into());
             };
             let attached = &cluster[at + letter.len_utf8()..];
@@ -169,7 +168,7 @@ impl Given {
                 _ if !attached.is_empty() => attached.to_owned(),
                 Takes::Value(_) => match rest.pop_front() {
                     Some(value) => text(value.as_bytes(), &spelt)?,
-                    None => return Err(format!("{spelt} needs a value\n{SEE_HELP}").into()),
+                    None => return Err(format!("{spelt}{of} needs a value\n{SEE_HELP}").into()),
                 },
                 Takes::Terminal => {
                     let next = rest.front().and_then(|next| next.to_str());
