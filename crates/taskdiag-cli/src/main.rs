@@ -162,7 +162,10 @@ fn through_link(mut arguments: Vec<OsString>) -> (Vec<OsString>, bool) {
     let link = LINKS.into_iter().find(|link| name == Some(OsStr::new(link)));
     if let Some(link) = link {
         outcome::start_through(link);
-        arguments.splice(..1, ["taskdiag".into(), link.into()]);
+        // top has no such option, as a command.
+        let is_version = arguments.get(1).is_some_and(|word| word == "-V" || word == "--version");
+        let command = Some(link.into()).filter(|_| !is_version);
+        arguments.splice(..1, [Some("taskdiag".into()), command].into_iter().flatten());
     }
     (arguments, link.is_some())
 }

@@ -100,7 +100,7 @@ impl From<taskdiag::Error> for Failure {
 }
 
 /// The name that messages begin with, and whether it is that of a link.
-static LINK: OnceLock<&'static str> = OnceLock::new();
+pub static LINK: OnceLock<&'static str> = OnceLock::new();
 
 /// Sets the name of the link through which the program was started.
 pub fn start_through(link: &'static str) {

@@ -4,9 +4,12 @@ use std::fmt::Write as _;
 
 use taskdiag::Handle;
 
-/// The version, the commit if known at build time, and the features.
+use crate::outcome::LINK;
+
+/// The version, with the name of a link, the commit if known at build time, and the features.
 pub fn text() -> String {
-    let mut text = format!("taskdiag {}\n", env!("CARGO_PKG_VERSION"));
+    let from = LINK.get().map(|link| format!("{link} from ")).unwrap_or_default();
+    let mut text = format!("{from}taskdiag {}\n", env!("CARGO_PKG_VERSION"));
     let commit = match env!("TASKDIAG_BUILT_COMMIT") {
         "" => "unknown",
         commit => commit,

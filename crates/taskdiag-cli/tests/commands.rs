@@ -319,6 +319,16 @@ fn the_version_says_what_was_built() {
             .or(lines[2].strip_prefix("features: -bpf"));
         assert_eq!(features, Some(" +history +metrics +top"), "{text}");
     }
+    let directory = std::env::temp_dir().join(format!("taskdiag-links-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("a directory");
+    for (name, option) in [("ps", "-V"), ("pgrep", "-V"), ("pkill", "--version"), ("top", "-V")] {
+        let link = directory.join(name);
+        std::os::unix::fs::symlink(command(&[]).get_program(), &link).expect("a link");
+        let output = std::process::Command::new(&link).arg(option).output().expect("it runs");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(text.starts_with(&format!("{name} from taskdiag ")), "{name}: {text}");
+    }
+    std::fs::remove_dir_all(&directory).expect("it is ours");
 }
 
 /// Check that pinning reports why it can't be done, and what to do.

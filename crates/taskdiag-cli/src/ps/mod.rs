@@ -65,7 +65,7 @@ pub fn run(
     args.ps_options = ps_options;
     match args.ps_options.instead {
         Some(Instead::Specifiers) => return list_specifiers(),
-        Some(Instead::Version) => return print_version(args.ps_options.is_called_ps),
+        Some(Instead::Version) => return print(version::text()),
         None => check(&args)?,
     }
     if let Some(outcome) = watch(&args) {
@@ -223,9 +223,4 @@ fn threads_of(tasks: &[Task<'_>], fields: Fields) -> Query {
 fn list_specifiers() -> Result<Outcome, Failure> {
     let line = |Specifier { name, header, .. }: &Specifier| format!("{name:<12} {header:<8}\n");
     print(TABLE.iter().map(line).collect::<String>())
-}
-
-fn print_version(is_called_ps: bool) -> Result<Outcome, Failure> {
-    let from = if is_called_ps { "ps from " } else { "" };
-    print(format!("{from}{}", version::text()))
 }
