@@ -4,7 +4,7 @@ mod common;
 
 use std::process::Command;
 
-use common::{command, run, run_on_terminal, Sleeper};
+use common::{command, run, run_on_terminal, Recording, Sleeper};
 use unicode_width::UnicodeWidthStr;
 
 /// The commands that write tables, with arguments that keep the tables short.
@@ -74,6 +74,29 @@ fn tables_fit_every_terminal() {
                 assert!(line.width() <= columns.into(), "{args:?} at {columns}: {line:?}");
             }
         }
+    }
+}
+
+/// Check that texts without columns fit, too, and that names stay whole beside text that wraps.
+#[test]
+fn texts_fit_terminals() {
+    let recording = Recording::new("terminal");
+    let recorded = run(&["record", "--dir", recording.path(), "--every", "0.1", "-n", "2"]);
+    assert!(matches!(recorded.code, Some(0 | 1)), "{recorded:?}");
+    for args in [
+        &["cache", "--map", "/etc/passwd"][..],
+        &["history", "--verify", recording.path()],
+    ] {
+        for columns in [7, 20, 40, 80] {
+            let text = run_on_terminal(&mut command(args), columns, 50).text();
+            for line in visible(&text).lines() {
+                assert!(line.width() <= columns.into(), "{args:?} at {columns}: {line:?}");
+            }
+        }
+    }
+    let text = visible(&run_on_terminal(&mut command(&["mem", "--system"]), 50, 50).text());
+    for name in ["hugetlb used", "hugetlb free", "kernel stacks"] {
+        assert!(text.contains(name), "{text}");
     }
 }
 

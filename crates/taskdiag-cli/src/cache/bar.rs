@@ -13,7 +13,7 @@ use crate::outcome::{Failure, Outcome, WhoMay};
 use crate::output::document::counters;
 use crate::output::relation::{columns, Cell, ColumnInfo};
 use crate::output::rows::{RowOptions, Rows};
-use crate::output::table::terminal_width;
+use crate::output::table::{fitted, terminal_width};
 use crate::output::text::{escaped, locale_is_utf8, written};
 use crate::output::{cell, Output};
 
@@ -138,23 +138,22 @@ impl Drawing {
         let amount = |bytes| written(|out| cells.size(out, bytes));
         let name = escaped(path.as_os_str().as_encoded_bytes());
         let (cached, all) = (amount(cached), amount(self.pages * page_size));
-        cell::formatted(out, format_args!("{name}: {cached} of {all} cached"));
+        let mut head = format!("{name}: {cached} of {all} cached");
         if let (Ok(dirty), Ok(writeback)) = (dirty, writeback) {
             let (dirty, writeback) = (amount(dirty), amount(writeback));
-            cell::formatted(out, format_args!(", {dirty} dirty, {writeback} being written"));
+            head += &format!(", {dirty} dirty, {writeback} being written");
         }
         let grain = amount(self.grain * page_size);
-        cell::formatted(out, format_args!("; a character is {grain}\n["));
+        head += &format!("; a character is {grain}");
+        cell::formatted(out, format_args!("{}[", fitted(&head)));
         for (index, mark) in marks.iter().enumerate() {
             let pages = self.grain.min(self.pages - index as u64 * self.grain);
             out.extend_from_slice(signs.of(*mark, pages).as_bytes());
         }
         out.extend_from_slice(b"]\n");
         let [none, few, some, most, all] = signs.0;
-        cell::formatted(
-            out,
-            format_args!("{all} cached, {few}{some}{most} in part, {none} not, D dirty or being written\n"),
-        );
+        let legend = format!("{all} cached, {few}{some}{most} in part, {none} not, D dirty or being written");
+        out.extend_from_slice(fitted(&legend).as_bytes());
         Ok(())
     }
 

@@ -15,6 +15,7 @@ use super::time;
 use crate::outcome::{counted, print, say, Failure, Outcome};
 use crate::output::document::{Document, Head};
 use crate::output::format::Machine;
+use crate::output::table::fitted;
 use crate::output::text::escaped;
 use crate::output::{json, people, Output};
 
@@ -78,7 +79,11 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     if args.json {
         write_json(&looked_at, &mut output.buffer);
     } else {
-        output.buffer.extend_from_slice(overview(&looked_at).as_bytes());
+        let mut text = overview(&looked_at);
+        if args.verify && looked_at.iter().all(|(_, contents)| contents.damage.is_none()) {
+            text += "verified  all samples were read, and are whole\n";
+        }
+        output.buffer.extend_from_slice(fitted(&text).as_bytes());
     }
     output.finish()?;
     let mut outcome = Outcome::Complete;

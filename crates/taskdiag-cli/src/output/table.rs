@@ -33,9 +33,6 @@ pub fn write_title(output: &mut Output, title: &str) -> io::Result<()> {
 /// The minimum width of a column of text. Narrower columns are left out.
 const MIN_TEXT_WIDTH: usize = 8;
 
-/// The same limit for text that wraps.
-const MIN_WRAPPED: usize = 24;
-
 /// A table that is filled row by row and cell by cell.
 #[derive(Debug)]
 pub struct Table {
@@ -314,14 +311,13 @@ fn end_of_spaces(out: &mut Vec<u8>) {
 
 /// Computes widths for which no line is longer than `limit`.
 fn fitting(columns: &[TableColumn], limit: usize, wraps: bool) -> Vec<Option<usize>> {
-    let least = |index: usize, last: usize| match columns[index].align {
-        Align::Left if wraps && index == last => columns[index].width.min(MIN_WRAPPED),
+    let least = |index: usize| match columns[index].align {
         Align::Left => columns[index].width.min(MIN_TEXT_WIDTH),
         Align::Right => columns[index].width,
     };
     let mut shown: Vec<usize> = (0..columns.len()).filter(|&index| !columns[index].is_hidden).collect();
     while let [.., before, last] = shown[..] {
-        let narrowest = shown.iter().map(|&index| least(index, last) + 1).sum::<usize>() - 1;
+        let narrowest = shown.iter().map(|&index| least(index) + 1).sum::<usize>() - 1;
         if narrowest <= limit {
             break;
         }
@@ -336,7 +332,7 @@ fn fitting(columns: &[TableColumn], limit: usize, wraps: bool) -> Vec<Option<usi
         return widths;
     }
     let width = |index: usize, cut: usize| match columns[index].align {
-        Align::Left if wraps && index == last => least(index, last),
+        Align::Left if wraps && index == last => least(index),
         Align::Left => columns[index].width.min(cut),
         Align::Right => columns[index].width,
     };
@@ -407,6 +403,13 @@ fn wrap(text: &str, room: usize) -> Vec<&str> {
             return lines;
         }
     }
+}
+
+/// A text in lines that fit the terminal, if standard output is one.
+pub fn fitted(text: &str) -> String {
+    let width = terminal_width().unwrap_or(usize::MAX);
+    let lines = text.lines().flat_map(|line| wrap(line, width));
+    lines.flat_map(|line| [line, "\n"]).collect()
 }
 
 /// The number of characters on a line, if standard output is a terminal.

@@ -16,6 +16,7 @@ fn damage_and_gaps_are_said() {
     bytes[at] ^= 4;
     fs::write(&file, &bytes).expect("it is ours");
     let said = String::from_utf8_lossy(&whole.stdout).into_owned();
+    assert!(said.contains("verified  all samples were read"), "{said}");
     let sizes = said.lines().find(|line| line.starts_with("full ")).expect("a tier");
     assert!(sizes.ends_with(" each") && !sizes.contains("bytes"), "{said}");
     let damaged = run(&["history", directory.path()]);
