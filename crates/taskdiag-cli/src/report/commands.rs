@@ -1,7 +1,7 @@
 //! The commands that print the numbers of a page.
 
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::present::Memory;
 use crate::output::text;
@@ -10,13 +10,21 @@ use crate::output::text;
 pub type Command = (String, &'static str);
 
 /// Quotes a word of a command line for a shell.
-pub fn quoted(word: &[u8]) -> String {
+fn quoted(word: &[u8]) -> String {
     text::written(|out| text::quote_for_shell(out, word))
+}
+
+/// A path that means the same in each directory, quoted.
+fn everywhere(path: &Path) -> String {
+    let absolute = std::path::absolute(path);
+    quoted(absolute.as_deref().unwrap_or(path).as_os_str().as_bytes())
 }
 
 /// The commands, by section of the page. `@time@` stands for the moment that was selected in a
 /// chart.
-pub fn of(history: Option<&Past<'_>>, memory: Memory, caches: Vec<String>) -> Vec<(&'static str, Vec<Command>)> {
+pub fn of(history: Option<&Past<'_>>, memory: Memory, caches: &[PathBuf]) -> Vec<(&'static str, Vec<Command>)> {
+    let cache = |path: &PathBuf| (format!("taskdiag cache -x -d 1 {}", everywhere(path)), "");
+    let caches = caches.iter().map(cache).collect();
     let (field, option) = match memory {
         Memory::Pss => ("pss_bytes", "mem"),
         Memory::Rss => ("rss_bytes", "ps"),
@@ -26,12 +34,12 @@ pub fn of(history: Option<&Past<'_>>, memory: Memory, caches: Vec<String>) -> Ve
         let system = "taskdiag mem --system".to_owned();
         return vec![
             ("present", vec![(list.clone(), ""), (system, "")]),
-            ("cache", caches.into_iter().map(|command| (command, "")).collect()),
+            ("cache", caches),
             ("largest", vec![(list + " --limit 40", "")]),
             ("incidents", vec![("dmesg".to_owned(), "")]),
         ];
     };
-    let dir = quoted(past.directory.as_os_str().as_bytes());
+    let dir = everywhere(past.directory);
     let at = |more: &str| format!("taskdiag {option} --history {dir} --at {} {more}", past.at);
     let then = |more: &str| format!("taskdiag ps --history {dir} --at @time@ {more}");
     let export = |table: &'static str| {
@@ -62,7 +70,7 @@ pub fn of(history: Option<&Past<'_>>, memory: Memory, caches: Vec<String>) -> Ve
         ("present", vec![(present, ""), export("(the machine: table memory)")]),
         ("ended", vec![export("(table programs)")]),
         ("largest", vec![(at(&format!("--sort -{field} --limit 40")), "")]),
-        ("cache", caches.into_iter().map(|command| (command, "")).collect()),
+        ("cache", caches),
     ]
 }
 
@@ -83,6 +91,16 @@ pub struct Past<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Check that commands name the same directory wherever they are typed.
+    #[test]
+    fn paths_are_absolute() {
+        let here = std::env::current_dir().expect("a directory");
+        assert_eq!(
+            everywhere(Path::new("a b")),
+            quoted(here.join("a b").as_os_str().as_bytes())
+        );
+    }
 
     /// Check that a shell returns any quoted word unchanged.
     #[test]

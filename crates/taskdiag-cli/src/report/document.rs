@@ -61,18 +61,8 @@ pub struct Contents {
 
 /// The data of a page.
 pub fn document(contents: Contents) -> Value {
-    let Contents {
-        about,
-        notes,
-        by,
-        read,
-        present,
-        caches,
-        logged,
-        commands,
-    } = contents;
-    let is_past = read.is_some();
-    let (points, groups, mut incidents, memory, ended) = match read {
+    let (is_past, present) = (contents.read.is_some(), contents.present);
+    let (points, groups, mut incidents, memory, ended) = match contents.read {
         Some(read) => {
             let ended = read.has_events.then_some((read.ended, read.is_told));
             (read.points, read.groups, read.incidents, read.memory, ended)
@@ -80,7 +70,7 @@ pub fn document(contents: Contents) -> Value {
         // There is nothing over time, but the largest groups still have colours.
         None => (Vec::new(), of_moment(&present), Vec::new(), present.memory, None),
     };
-    for logged in logged {
+    for logged in contents.logged {
         match incidents.iter_mut().find(|one| one.is_same_kill(&logged)) {
             Some(same) => same.learn(&logged),
             None => incidents.push(logged),
@@ -94,14 +84,15 @@ pub fn document(contents: Contents) -> Value {
         .collect();
     let (listed, left) = incidents.split_at(incidents.len().min(MAX_INCIDENTS));
     let pair = |(command, behind): Command| json!([command, behind]);
-    let commands: serde_json::Map<String, Value> = commands
+    let commands: serde_json::Map<String, Value> = contents
+        .commands
         .into_iter()
         .map(|(id, commands)| (id.to_owned(), commands.into_iter().map(pair).collect()))
         .collect();
     json!({
-        "about": about,
-        "notes": notes,
-        "by": by,
+        "about": contents.about,
+        "notes": contents.notes,
+        "by": contents.by,
         "memory": memory.name(),
         "at": crate::history::exact(present.wall_ns),
         "times": points.iter().map(|point| ms(point.wall_ns)).collect::<Vec<i64>>(),
@@ -111,7 +102,7 @@ pub fn document(contents: Contents) -> Value {
         "incidents": listed.iter().map(incident).collect::<Vec<Value>>(),
         "incidents_text": incidents_text(is_past, left.len()),
         "present": moment(&present),
-        "cache": caches.iter().map(cached).collect::<Vec<Value>>(),
+        "cache": contents.caches.iter().map(cached).collect::<Vec<Value>>(),
         "ended": ended.map(|(ended, is_told)| ended_rows(ended.into_iter().collect(), is_told)),
         "ended_text": format!(
             "Programs whose processes started or ended, by unit; most starts first. In no sample: processes that \
@@ -570,6 +561,7 @@ mod tests {
     fn other_programs_are_one_row() {
         let sum = |forks_count| Sum {
             forks_count,
+            ended_count: forks_count / 99,
             ..Sum::default()
         };
         let all = (0..100_u64).map(|number| ((b"u".to_vec(), number.to_string().into_bytes()), sum(number)));
@@ -577,6 +569,7 @@ mod tests {
         assert!(untold[0]["peak"].is_null() && untold[MAX_ENDED]["runtime_ns"].is_null());
         let rows = ended_rows(all.collect(), true);
         assert_eq!(rows[0]["runtime_ns"], json!(0));
+        assert!(rows[1]["runtime_ns"].is_null() && rows[1]["peak"].is_null());
         let rows = rows.as_array().expect("rows");
         assert_eq!(rows.len(), MAX_ENDED + 1);
         assert_eq!(

@@ -132,7 +132,7 @@ fn of_now(args: &Args) -> Result<((Contents, String), Answers), Failure> {
         .budget(Budget::default().deadline(Some(DEADLINE)));
     let answers = Answers::ask(&mut handle, &query)?;
     let info = MemInfo::read().ok();
-    let wall_ns = wall_ns();
+    let wall_ns = now_ns(ClockId::Realtime) as i64;
     let present = Present::new(&answers.snapshot, info.as_ref(), wall_ns);
     let system = rustix::system::uname();
     let host = system.nodename().to_string_lossy().into_owned();
@@ -144,13 +144,12 @@ fn of_now(args: &Args) -> Result<((Contents, String), Answers), Failure> {
         counted(present.processes.len() as u64, "process"),
         system.release().to_string_lossy()
     );
-    let caches = args.cache.iter().map(|path| cache_command(path)).collect();
     let contents = Contents {
         about,
         notes,
         by: args.by.name,
         read: None,
-        commands: commands::of(None, present.memory, caches),
+        commands: commands::of(None, present.memory, &args.cache),
         present,
         caches: Vec::new(),
         logged,
@@ -223,12 +222,11 @@ fn of_recording(args: &Args, directory: &Path, outcome: &mut Outcome) -> Result<
         to: exact(last.saturating_add(1_000_000)),
         at: exact(present.wall_ns),
     };
-    let caches = args.cache.iter().map(|path| cache_command(path)).collect();
     let contents = Contents {
-        about: about(&read, first, last, &moment),
+        about: about(&read, &known, &moment),
         notes,
         by: args.by.name,
-        commands: commands::of(Some(&past), present.memory, caches),
+        commands: commands::of(Some(&past), present.memory, &args.cache),
         present,
         caches: Vec::new(),
         logged,
@@ -240,17 +238,14 @@ fn of_recording(args: &Args, directory: &Path, outcome: &mut Outcome) -> Result<
     ))
 }
 
-fn about(read: &Read, first: i64, last: i64, moment: &MachineState) -> String {
+fn about(read: &Read, known: &[i64], moment: &MachineState) -> String {
     format!(
         "{} to {}, {} of the tier {}, {} in the charts; Linux {}, recorded by {}.",
-        shown_time(first),
-        shown_time(last),
+        shown_time(known[0]),
+        shown_time(known[known.len() - 1]),
         counted(read.samples, "sample"),
         read.tier,
-        counted(
-            read.points.iter().filter(|point| point.is_known).count() as u64,
-            "point"
-        ),
+        counted(known.len() as u64, "point"),
         moment.about.kernel,
         moment.about.version
     )
@@ -279,7 +274,8 @@ fn logged(times: Range<i64>, notes: &mut Vec<String>) -> Vec<Incident> {
         }
     };
     // Its clock stops while the machine sleeps.
-    let begin_ns = wall_ns().saturating_sub_unsigned(now_ns(ClockId::Monotonic));
+    let wall_ns = now_ns(ClockId::Realtime) as i64;
+    let begin_ns = wall_ns.saturating_sub_unsigned(now_ns(ClockId::Monotonic));
     let wall = |since_boot_ns: u64| begin_ns.saturating_add_unsigned(since_boot_ns);
     if let Some(first) = log
         .first_ns
@@ -297,17 +293,6 @@ fn logged(times: Range<i64>, notes: &mut Vec<String>) -> Vec<Incident> {
     };
     let incidents = log.kills.into_iter().map(incident);
     incidents.filter(|incident| times.contains(&incident.wall_ns)).collect()
-}
-
-fn wall_ns() -> i64 {
-    now_ns(ClockId::Realtime) as i64
-}
-
-fn cache_command(path: &Path) -> String {
-    format!(
-        "taskdiag cache -x -d 1 {}",
-        commands::quoted(path.as_os_str().as_encoded_bytes())
-    )
 }
 
 /// Writes a page either completely or not at all.
