@@ -16,7 +16,7 @@ use taskdiag::{Absent, EventField, EventKind};
 
 use crate::history::RangeOptions;
 use crate::listing::Formats;
-use crate::outcome::{say, Failure, Outcome};
+use crate::outcome::{counted, lacks, say, say_missing, Failure, Outcome};
 use crate::output::relation::Absences;
 use crate::proc;
 use crate::quantity;
@@ -160,18 +160,11 @@ fn report(told: u64, lost: Lost, lost_by: &str, filter: &Filter, absences: &Abse
         ));
         outcome = Outcome::Partial;
     }
-    if filter.undecided > 0 {
-        say(format_args!(
-            "{} events left out: a value that selects them was no longer available",
-            filter.undecided
-        ));
-        outcome = Outcome::Partial;
-    }
-    if lost.count > 0 {
-        outcome = Outcome::Partial;
-    }
-    let plural = if told == 1 { "" } else { "s" };
+    let undecided = say_missing(lacks! {
+        filter.undecided, "event" => "{} left out: a value that selects them was no longer available";
+    });
     let at_least = if lost.is_exact { "" } else { "at least " };
-    say(format_args!("{told} event{plural}, {at_least}{} {lost_by}", lost.count));
-    outcome
+    let (events, count) = (counted(told, "event"), lost.count);
+    say(format_args!("{events}, {at_least}{count} {lost_by}"));
+    outcome.and(undecided).and(Outcome::partial_if(count > 0))
 }

@@ -28,7 +28,7 @@ use taskdiag_sys::signals::signalfd;
 
 use crate::events::Stop;
 use crate::listing::lacking_thread;
-use crate::outcome::{hidden, say, Failure, Outcome, WhoMay};
+use crate::outcome::{counted, hidden, say, Failure, Outcome, WhoMay};
 use crate::output::document::boot_id;
 use crate::output::relation::list_of;
 use crate::quantity;
@@ -376,7 +376,7 @@ impl Recording {
 fn tell(notice: &Notice) -> Outcome {
     match notice {
         Notice::Stopped(reason) => say(format_args!("nothing is recorded until it is possible again: {reason}")),
-        Notice::GoesOn(count) => say(format_args!("recording goes on; {count} samples were not recorded")),
+        Notice::GoesOn(count) => say("recording goes on; not recorded: ".to_owned() + &counted(*count, "sample")),
         Notice::ClockSet(jump_ns) => {
             say(format_args!(
                 "the clock was set by {:.1} seconds",

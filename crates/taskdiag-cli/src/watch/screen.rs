@@ -9,7 +9,7 @@ use crate::grouping::{Name, SumLayout};
 use crate::history;
 use crate::host::Host;
 use crate::listing::{report_absences, Answers, Format, Options};
-use crate::outcome::{Failure, Outcome};
+use crate::outcome::{counted, Failure, Outcome};
 use crate::output::cell::Cells;
 use crate::output::document::{Head, Sample};
 use crate::output::listing::ListingColumn;
@@ -153,11 +153,12 @@ impl<'a> Screen<'a> {
     /// The state of the machine in one line: the time, load, processors since the previous sample,
     /// memory; of a recording, the period.
     fn summary(&mut self, sample: Sample<'_>, tasks: usize) -> String {
+        let tasks = counted(tasks as u64, "task");
         if let Some(moment) = history::shown() {
             let end_ns = moment.time.wall_ns;
             let of_ns = moment.span.as_ref().map_or(0, |span| span.of_ns);
             let begin = history::precise(end_ns.saturating_sub_unsigned(of_ns));
-            return format!("{begin} to {}  {tasks} tasks shown", history::precise(end_ns));
+            return format!("{begin} to {}  {tasks} shown", history::precise(end_ns));
         }
         let host = Host::read();
         let mut text = text::written(|out| self.cells.clock().local(out, sample.time.as_bytes()));
@@ -172,7 +173,7 @@ impl<'a> Screen<'a> {
             let (used, total) = (people::size_text(memory.used), people::size_text(memory.total));
             text.push_str(&format!("  memory {used}/{total}"));
         }
-        text.push_str(&format!("  {tasks} tasks shown"));
+        text.push_str(&format!("  {tasks} shown"));
         self.before = Some(host);
         text
     }
