@@ -1262,6 +1262,36 @@ fn habits_get_hints() {
     }
 }
 
+/// Check that lists of what does not exist are empty, with status 1, and that what is about one thing
+/// has no answer, with status 2: docs/output.md.
+#[test]
+fn what_does_not_exist_has_a_status() {
+    let pid = free_pid();
+    for (line, code) in [
+        ("ps -p PID", 1),
+        ("tree PID", 1),
+        ("mem -p PID", 1),
+        ("maps PID", 1),
+        ("files PID", 1),
+        ("sockets PID", 1),
+        ("watch -n 1 -p PID", 1),
+        ("cache --of-process PID", 1),
+        ("cache /nonexistent", 1),
+        ("normalize PID 0x1", 2),
+        ("inspect PID", 2),
+        ("cache --map /nonexistent", 2),
+        ("files --path /nonexistent", 2),
+        ("files --path /nonexistent --path /none", 2),
+    ] {
+        let run = run(&line.replace("PID", &pid).split(' ').collect::<Vec<_>>());
+        assert!(
+            run.code == Some(code) && run.stderr.contains("o such "),
+            "{line}: {run:?}"
+        );
+        assert_eq!(run.stdout.is_empty(), code == 2, "{line}: {run:?}");
+    }
+}
+
 /// Check that habits which mean an option here are that option.
 #[test]
 fn habits_work() {
