@@ -373,7 +373,8 @@ impl SumLayout {
             let of_heading = || S::COLUMNS.iter().position(|(_, heading)| is_heading(heading));
             let number = numbers().position(|number| number == key).or_else(of_heading);
             let number = number.map(SumKey::Number);
-            let name = || names().position(|name| name == key).map(SumKey::Name);
+            let is_key = |by: &&Grouping| by.name == key || by.heading.eq_ignore_ascii_case(key);
+            let name = || by.iter().position(is_key).map(SumKey::Name);
             number
                 .or_else(name)
                 .ok_or_else(|| unknown("key of sums", key, names().chain(numbers())))

@@ -293,7 +293,14 @@ fn options(command: &str, argument: &str) -> Vec<OsString> {
     if known.is_empty() || is_own(&letters[..1]) {
         return vec![argument.into()];
     }
-    let rest = (!rest.is_empty()).then(|| format!("-{rest}"));
+    // Digits are the value of the last letter, as in `-tp1234`; without such an option, what it is about.
+    let is_number = !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
+    let last = format!("-{}", &letters[known.len() - 1..known.len()]);
+    let rest = match meaning(command, &last) {
+        Some(InWord(_)) if is_number => Some(last + rest),
+        _ if is_number => Some(rest.to_owned()),
+        _ => (!rest.is_empty()).then(|| format!("-{rest}")),
+    };
     let known = known.into_iter().filter(|option| !option.is_empty()).map(str::to_owned);
     known.chain(rest).map(OsString::from).collect()
 }
@@ -411,6 +418,9 @@ mod tests {
             ("sockets -u -a", "sockets --udp"),
             ("sockets -t -p 1 -u root", "sockets --tcp -p 1 -u root"),
             ("inspect -p 1", "inspect 1"),
+            ("inspect -p12", "inspect 12"),
+            ("sockets -tp12", "sockets --tcp -p12"),
+            ("cache -p12", "cache --of-process 12"),
             ("cache -p 1", "cache --of-process 1"),
             ("mem -d 1", "mem --watch 1"),
             ("files +D /srv -nP", "files --path /srv"),

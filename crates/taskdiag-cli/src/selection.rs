@@ -217,7 +217,12 @@ impl Selection {
     /// The same for mappings.
     pub fn query_for_mappings(&self, named: &[u32]) -> Result<(Query, Option<Filter>), Failure> {
         let own = || MapField::ALL.iter().copied().filter(|&field| field != MapField::Pid);
-        let column = |word: &str| Some(Ok(Column::from(own().find(|field| field.name() == word)?)));
+        // Headings and the words of ps are theirs, too: `SIZE`, `rss`.
+        let is_meant = |field: &MapField, word: &str| {
+            let name = field.name();
+            [name, name.trim_end_matches("_bytes")].contains(&word.to_lowercase().as_str())
+        };
+        let column = |word: &str| Some(Ok(Column::from(own().find(|field| is_meant(field, word))?)));
         let known = || {
             own()
                 .map(MapField::name)
@@ -401,10 +406,12 @@ pub fn doubts(filter: &Filter, is_past: bool) -> Vec<String> {
     }
     for (word, field) in [("rss", Field::RssBytes), ("vsz", Field::VsizeBytes)] {
         let text = filter.to_string();
-        let mut words = text.split(|c: char| !(c.is_alphanumeric() || c == '_'));
+        let words: Vec<&str> = text.split(|c: char| !(c.is_alphanumeric() || c == '_')).collect();
+        // It is one more behind `>`.
+        let is_plain = |number: &i128| (0..2).any(|less| words.contains(&(number - less).to_string().as_str()));
         let mut compared = filter.compared_with(field).into_iter();
-        let small = compared.find(|number| (2..1 << 20).contains(number));
-        if let Some(bytes) = small.filter(|_| words.any(|found| found == word)) {
+        let small = compared.find(|number| (2..1 << 20).contains(number) && is_plain(number));
+        if let Some(bytes) = small.filter(|_| words.contains(&word)) {
             doubts.push(format!(
                 "{word} is in bytes, here {}; for KiB, as in ps, write a K behind the number",
                 people::size_text(bytes as u64)

@@ -90,6 +90,7 @@ fn values_that_no_task_has_are_told() {
         run.stderr.contains("the share of time is cpu_percent") || run.stderr.contains("write a K behind")
     };
     assert!(hint("rss > 200000") && hint("not rss < 200000") && hint("vsz in (4096, 1M)"));
+    assert!(!hint("rss > 100K") && hint("rss in (1K, 2)") && !hint("vsz < 4096K"));
     assert!(!hint("rss > 200000K") && !hint("rss > 0") && !hint("rss_bytes > 4096") && !hint("comm == 'rss'"));
     assert!(hint("cpu > 99999") && hint("cpu in (0, 99999)") && hint("not (cpu >= 99999)"));
     let last = taskdiag_sys::host::possible_cpus() - 1;

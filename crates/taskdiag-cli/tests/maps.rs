@@ -246,6 +246,32 @@ fn expressions_choose_mappings() {
         let of_all = format!("pid == {pid} and {expression}");
         assert_eq!(chosen(&["--where", &of_all]), expected, "{expression}");
     }
+    // A word of ps and a heading are those of the mapping, and a process that is named twice is one.
+    let resident = chosen(&[&pid, &pid, "--where", "rss > 100K and SIZE < 1G"]);
+    assert_eq!(
+        resident,
+        chosen(&[&pid, "--where", "rss_bytes > 100K and size_bytes < 1G"])
+    );
+    assert!(!resident.is_empty() && resident.len() < all.len(), "{resident:?}");
+    // What the filter leaves open is counted, and a named process without memory is told.
+    let open = run(&[
+        "maps",
+        "--source",
+        "procfs",
+        &pid,
+        "--json",
+        "--where",
+        "page_size_bytes == 4K",
+    ]);
+    assert_eq!(open.json()["counters"]["undecided"], all.len(), "{}", open.stderr);
+    for expression in ["perms ~ 'x'", "perms ~ 'x' and ppid == 0"] {
+        let without = run(&["maps", "2", "--where", expression]);
+        assert!(
+            without.code == Some(1) && without.stderr.contains("pid 2: no memory"),
+            "{}",
+            without.stderr
+        );
+    }
     let own = json!(pid.parse::<u32>().expect("a pid"));
     let everybody = run(&[
         "maps",
@@ -525,6 +551,13 @@ fn denied_mappings_are_reported() {
     for part in ["you may not see its mappings", "root may", "try sudo"] {
         assert!(run.stderr.contains(part), "{}", run.stderr);
     }
+    // A source that can't be loaded is no denied process.
+    let forced = run_as_nobody(&["maps", &sleeper.pid(), "--source", "bpf"]).expect("as above");
+    assert!(
+        forced.code == Some(2) && forced.stderr.contains("CAP_BPF"),
+        "{}",
+        forced.stderr
+    );
     let Some(run) = run_as_nobody(&["normalize", &sleeper.pid(), "0x1000"]) else {
         return;
     };

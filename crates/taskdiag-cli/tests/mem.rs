@@ -441,6 +441,32 @@ fn samples_have_ages() {
     assert!(json.stderr.contains("--jsonl"));
 }
 
+/// Check that sums are sorted by their headings, too.
+#[test]
+fn headings_are_keys() {
+    for (heading, key) in [
+        ("USER", "user"),
+        ("-COUNT", "-processes_count"),
+        ("rss_bytes", "rollup_rss_bytes"),
+    ] {
+        let sorted = |sort: &str| {
+            let text = run(&[
+                "mem",
+                "--by",
+                "user",
+                "-p",
+                &std::process::id().to_string(),
+                "--jsonl",
+                "--sort",
+                sort,
+            ]);
+            assert_eq!(text.code, Some(0), "{sort}: {}", text.stderr);
+            text.text().lines().count()
+        };
+        assert_eq!((sorted(heading), sorted(key)), (1, 1));
+    }
+}
+
 /// Check wrong usage, missing processes, and denied ones.
 #[test]
 fn failures_are_reported() {

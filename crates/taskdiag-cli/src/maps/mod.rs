@@ -93,10 +93,10 @@ pub const SOURCES: &Choices<ForcedSource<SourceId>> = sources! {
     "broker": SourceId::Broker, "The kernel, through files that taskdiagd opens";
 };
 
-/// A handle for mappings. If the broker is the source, it is connected.
+/// A handle for mappings. A source that was chosen is loaded or connected.
 pub fn handle(from: &SourceOptions) -> taskdiag::Result<Handle> {
     let mut handle = from.handle_for_many();
-    if from.is_broker() {
+    if !from.is_choice_free() {
         handle.prepare_maps()?;
     }
     Ok(handle)
@@ -155,7 +155,13 @@ impl Request {
     fn new(args: &Args) -> Result<Request, Failure> {
         let layout = Layout::new(&RELATION, &args.fields, &args.order, row::usual(args), row::shown)?;
         let is_asked = |column: usize| layout.names(column);
-        let usage = args.usage || [row::RSS, row::DIRTY, row::HUGETLB].into_iter().any(is_asked);
+        let (query, only) = args.selection.query_for_mappings(&args.named)?;
+        let tested = only.as_ref().map_or(Vec::new(), Expression::columns);
+        let of_usage = [row::RSS, row::DIRTY, row::HUGETLB];
+        let usage = args.usage
+            || of_usage
+                .into_iter()
+                .any(|column| is_asked(column) || tested.contains(&column));
         if args.is_all() && usage {
             return Err("--all has no rss_bytes, dirty_bytes and hugetlb_bytes: name or select the processes".into());
         }
@@ -174,12 +180,8 @@ impl Request {
         let mut filter = Filter::default();
         filter.perms.set(Perms::EXEC, args.exec);
         filter.file_backed = args.file;
-        let (query, only) = args.selection.query_for_mappings(&args.named)?;
-        let read = only
-            .iter()
-            .flat_map(Expression::columns)
-            .map(|column| MapField::ALL[column]);
-        fields.extend(read);
+        let read = tested.into_iter().map(|column| MapField::ALL[column]);
+        fields.extend(read.filter(|&field| !(usage && field == MapField::PageSizeBytes)));
         Ok(Request {
             query: query.fields(Field::StartNs | only.as_ref().map_or(Fields::NONE, Expression::fields)),
             layout,
@@ -202,13 +204,23 @@ impl Args {
         let reads_tasks = request.only.as_ref().is_some_and(|only| only.fields() != Fields::NONE);
         if self.is_all() && !reads_tasks {
             ask_all(handle, request, &mut answers)?;
-        } else if !self.named.is_empty() && !reads_tasks {
-            self.ask_each(handle, request, &mut answers)?;
-        } else {
+        } else if self.named.is_empty() {
             self.ask_selected(handle, request, &mut answers)?;
+        } else {
+            if reads_tasks {
+                let query = Query::these(self.named.iter().copied()).fields(request.query.fields);
+                answers.tasks = tasks(&self.from).query(&query)?;
+                let silent = listing::silent(&answers.tasks.tasks().collect::<Vec<_>>());
+                answers.outcome = answers.outcome.and(say_silent(&silent));
+            }
+            self.ask_each(handle, request, &mut answers)?;
         }
         if let Some(only) = &request.only {
             answers.retain(only);
+            let undecided = answers.undecided.named().into_iter();
+            answers
+                .counters
+                .extend(undecided.map(|(name, count)| (name, count.unwrap_or(0))));
         }
         let mappings = answers.lists.iter().map(Mappings::len).sum::<usize>();
         answers.counters.insert(0, ("mappings", mappings as u64));
@@ -221,7 +233,9 @@ impl Args {
     }
 
     fn ask_each(&self, handle: &mut Handle, request: &Request, answers: &mut Answers) -> Result<(), Failure> {
-        for &pid in &self.named {
+        let again = |at: usize| self.named[..at].contains(&self.named[at]);
+        let once = (0..self.named.len()).filter(|&at| !again(at));
+        for pid in once.map(|at| self.named[at]) {
             match self.ask_one(pid, handle, request, answers) {
                 Ok(mappings) => answers.lists.push(mappings),
                 Err(error) => match error.kind() {
@@ -295,8 +309,9 @@ impl Args {
             }
         }
         answers.left_out(denied, &silent);
+        let no_answer = silent.len() as u64 + selected.snapshot.counters().no_answer;
+        answers.counters = vec![("denied", denied), ("gone", gone), ("no_answer", no_answer)];
         answers.tasks = selected.snapshot;
-        answers.counters = vec![("denied", denied), ("gone", gone), ("no_answer", silent.len() as u64)];
         Ok(())
     }
 }
