@@ -174,6 +174,15 @@ fn commands_print_the_same() {
     assert_eq!(of_sleeper.len(), own.lines().count() - 1, "{all}");
     let own_pid = std::process::id();
     assert!(!all.contains(&format!("\n{own_pid},")), "{all}");
+    // Who has a socket may be a process that the broker does not show.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port().to_string();
+    let sockets = run(&["sockets", "--port", &port], true);
+    let said = String::from_utf8_lossy(&sockets.stderr);
+    assert!(
+        sockets.status.code() == Some(1) && said.contains("owners of 1 socket not known"),
+        "{said}"
+    );
     // `/proc` shows that these exist, and that there is no process with another id.
     let own_pid = own_pid.to_string();
     let tid = rustix::thread::gettid().as_raw_nonzero().to_string();

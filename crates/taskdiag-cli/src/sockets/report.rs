@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use taskdiag::sockets::{Answer, Kind, Request, Row, SocketField};
+use taskdiag::sockets::{Answer, Kind, Request, Row, Socket, SocketField};
 use taskdiag::{Absent, Handle};
 
 use super::sums::{Sum, Sums};
@@ -21,6 +21,8 @@ pub(super) struct Report<'a> {
     processes: &'a Answers,
     /// The number of sockets without all requested TCP information.
     without_info: u64,
+    /// The number of sockets whose owners may be processes that the source hides.
+    without_owners: u64,
 }
 
 impl<'a> Report<'a> {
@@ -30,6 +32,7 @@ impl<'a> Report<'a> {
             request,
             processes,
             without_info: 0,
+            without_owners: 0,
         }
     }
 
@@ -38,7 +41,7 @@ impl<'a> Report<'a> {
         let head = self.head(handle)?;
         let mut listing = Listing::begin(layout, Form::from(self.args.output), &head);
         let answer = handle.sockets(&self.processes.snapshot, self.request, |socket| {
-            self.without_info += u64::from(socket.info.is_err_and(|reason| reason != Absent::NotAsked));
+            self.note(socket);
             listing.row(&Row::new(socket))
         })?;
         // With a single network namespace, its number is of no use.
@@ -59,13 +62,19 @@ impl<'a> Report<'a> {
         Ok(Head::streaming("sockets", sources))
     }
 
+    /// Counts what is missing of a socket.
+    fn note(&mut self, socket: &Socket<'_>) {
+        self.without_info += u64::from(socket.info.is_err_and(|reason| reason != Absent::NotAsked));
+        self.without_owners += u64::from(socket.owners.is_err_and(|reason| reason == Absent::Denied));
+    }
+
     /// Writes sums.
     pub(super) fn sums(&mut self, handle: &mut Handle, layout: &SumLayout) -> Result<Answer, Failure> {
         let head = self.head(handle)?;
         let mut sums = Sums::new(layout, &self.processes.snapshot);
         let mut total = Sum::default();
         let answer = handle.sockets(&self.processes.snapshot, self.request, |socket| {
-            self.without_info += u64::from(socket.info.is_err_and(|reason| reason != Absent::NotAsked));
+            self.note(socket);
             let owners = socket.owners.ok().flatten().unwrap_or_default();
             total.add(socket, owners.iter().map(|owner| owner.pid));
             sums.add(socket);
@@ -82,10 +91,12 @@ impl<'a> Report<'a> {
     pub(super) fn report(&self, answer: &Answer) -> Outcome {
         let has_owners = self.request.fields.contains(SocketField::Owners);
         let denied = if has_owners { answer.processes_denied } else { 0 };
+        let hidden = if denied == 0 { self.without_owners } else { 0 };
         let outcome = say_missing_denied(lacks! {
             answer.namespaces_denied, "network namespace" => "{} left out, which you may not enter";
             answer.processes_hidden, "process" => "network namespaces of {} not known: there may be more";
             denied, "process" => "descriptors of {} missing: owners may be, too";
+            hidden, "socket" => "owners of {} not known: they may be processes that this source hides";
         });
         let mut outcome = outcome.and(say_undecided(answer.undecided, "socket")).and(say_missing(lacks! {
             answer.silent, "list" => "{} did not come in time (--patience waits longer)";
