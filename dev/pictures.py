@@ -112,7 +112,7 @@ def page(picture: str, options: list[str], style: str) -> None:
 def inside() -> None:
     """In the namespace: starts the scene, and makes the pictures."""
     scene = subprocess.Popen(["bash", "-c", SCENE], stderr=subprocess.DEVNULL)
-    recorder = subprocess.Popen(["taskdiag", "record", "--every", "1s", "day"], stderr=subprocess.DEVNULL)
+    recorder = subprocess.Popen(["taskdiag", "record", "--every", "1s", "/mnt/day"], stderr=subprocess.DEVNULL)
     time.sleep(SECONDS)
     with open("top.svg", "w", encoding="utf-8") as file:
         version = subprocess.run(["taskdiag", "--version"], check=True, capture_output=True, text=True).stdout
@@ -120,7 +120,7 @@ def inside() -> None:
     recorder.send_signal(signal.SIGINT)
     recorder.wait()
     # Without what names this machine's kernel.
-    page("report.png", ["--history", "day"], "h1, #about, footer, section:not(#processor) { display: none }")
+    page("report.png", ["--history", "/mnt/day"], "h1, #about, footer, section:not(#processor) { display: none }")
     page("memory.png", [], "h1, #about, footer, section:not(#present), #account { display: none } .beside { display: block }")
     scene.kill()
 
@@ -134,7 +134,8 @@ def main() -> None:
         os.symlink(os.path.abspath(sys.argv[1]), os.path.join(directory, "taskdiag"))
         shutil.copy(__file__, os.path.join(directory, "pictures.py"))
         command = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--uts", "sh", "-c"]
-        command += ["hostname example && exec python3 pictures.py"]
+        # The page has the whole path.
+        command += ["hostname example && mount -t tmpfs day /mnt && exec python3 pictures.py"]
         environment = {"PATH": f"{directory}:/usr/bin:/bin:/usr/sbin", "HOME": directory}
         subprocess.run(command, check=True, cwd=directory, env=environment)
         for name in ("top.svg", "report.png", "memory.png"):
