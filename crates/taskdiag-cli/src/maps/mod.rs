@@ -144,7 +144,7 @@ struct Request {
 /// The answers, and what is missing.
 struct Answers {
     lists: Vec<Mappings>,
-    /// The processes, if they were selected.
+    /// The processes, if they were selected or the filter reads their fields.
     tasks: Snapshot,
     undecided: Undecided,
     counters: Vec<(&'static str, u64)>,
