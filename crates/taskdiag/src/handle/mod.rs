@@ -692,7 +692,10 @@ fn has_group(fields: Fields, group: Group) -> bool {
 fn refused(error: &Error) -> Fact {
     let why = format!("{error:#}");
     match error.kind() {
-        ErrorKind::Denied => Fact::denied(why, rights::capability_remedy("run as root, or ask the broker")),
+        ErrorKind::Denied => Fact::denied(
+            why,
+            rights::capability_remedy("it needs CAP_BPF and CAP_PERFMON: run as root, or ask the broker"),
+        ),
         _ => Fact::no(why, ""),
     }
 }
