@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::budget::Budget;
+use crate::error::{Error, Result};
 use crate::field::{with_made_of, Field, Fields, Group, Groups};
 use crate::filter::Filter;
 
@@ -209,5 +210,56 @@ impl Query {
             fields |= self.budget.fields();
         }
         with_made_of(fields)
+    }
+}
+
+/// A query as the way through the library has it: what follows from its fields and its filter is
+/// worked out once.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    /// The query that sources get: its fields are all that must be read, its filter is the part
+    /// that these decide.
+    pub query: Query,
+    /// The fields of the answer.
+    pub fields: Fields,
+    /// The groups that are added after the sources have answered, in this order, each with the part
+    /// of the filter that it completes.
+    pub late: Vec<(Group, Option<Filter>)>,
+    /// How long one system call about a process may make no progress.
+    pub patience: Duration,
+}
+
+impl Prepared {
+    /// `patience` counts unless the query has its own. `is_last`: no other query will follow, so no
+    /// earlier value is there to be used. Fails for process 0, which does not exist: to BPF
+    /// iterators, 0 means every task.
+    pub fn new(query: &Query, patience: Duration, is_last: bool) -> Result<Prepared> {
+        if let Scope::Process(0) | Scope::ThreadsOf(0) | Scope::ChildrenOf(0) = query.scope {
+            return Err(Error::no_such_process(0));
+        }
+        let mut query = query.clone();
+        if is_last {
+            query.budget.max_age = Duration::ZERO;
+        }
+        query.fields = query.fields_read();
+        let mut late = Vec::new();
+        // The last one first: the filter of each is without those that come later.
+        for group in [Group::Rollup, Group::Derived] {
+            let has_group = |fields: Fields| fields.iter().any(|field| field.group() == group);
+            if !has_group(query.fields) {
+                continue;
+            }
+            let completed = query.filter.take_if(|filter| has_group(filter.fields()));
+            if let Some(filter) = &completed {
+                query.filter = filter.part_without(|field| field.group() == group);
+            }
+            late.insert(0, (group, completed));
+        }
+        Ok(Prepared {
+            fields: query.fields,
+            patience: query.patience.unwrap_or(patience),
+            query,
+            late,
+        })
     }
 }

@@ -10,7 +10,7 @@ use crate::absent::Absent;
 use crate::error::Result;
 use crate::field::{Group, Groups};
 use crate::filter::Filter;
-use crate::query::Query;
+use crate::query::{Prepared, Query};
 use crate::snapshot::SourceId;
 use crate::support::{Fact, Support, Verdict};
 
@@ -101,8 +101,9 @@ impl Plan {
     }
 }
 
-/// Decides which source answers which group of `query`.
-pub fn plan(query: &Query, support: &Support, state: &State, cost: &Cost) -> Result<Plan> {
+/// Decides which source answers which group of a query.
+pub fn plan(prepared: &Prepared, support: &Support, state: &State, cost: &Cost) -> Result<Plan> {
+    let query = &prepared.query;
     let asked = Asked::of(query, support, state)?;
     let run = asked.only_procfs.contains(Group::Args) && !state.is_last && !query.scope.is_threads();
     let others = asked.groups.without(asked.only_procfs);
@@ -193,7 +194,7 @@ struct Asked {
 
 impl Asked {
     fn of(query: &Query, support: &Support, state: &State) -> Result<Asked> {
-        let mut groups = Groups::of(query.fields_read());
+        let mut groups = Groups::of(query.fields);
         let mut unanswered = Groups::NONE;
         if state.network.is_none() || state.forced.is_some_and(|forced| Some(forced) != state.network) {
             unanswered = groups.and(Groups::NONE.with(Group::Net));

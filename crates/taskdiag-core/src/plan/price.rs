@@ -1,7 +1,7 @@
 //! Estimates of the time that each source takes to answer a query.
 
 use super::{BpfWay, State};
-use crate::field::{Files, Group, Groups};
+use crate::field::{Field, Files, Group, Groups};
 use crate::query::{Query, Scope};
 use crate::support::{Fact, Support, Verdict};
 
@@ -257,10 +257,6 @@ pub(super) fn targets(query: &Query) -> Option<u64> {
 
 /// The files of each task that procfs would read.
 pub(super) fn files_read(query: &Query, groups: Groups) -> Files {
-    let fields = query
-        .fields_read()
-        .iter()
-        .filter(|field| groups.contains(field.group()))
-        .collect();
-    crate::field::files_for(fields)
+    let is_wanted = |field: &Field| groups.contains(field.group());
+    crate::field::files_for(query.fields.iter().filter(is_wanted).collect())
 }

@@ -3,6 +3,7 @@ use super::*;
 use crate::error::ErrorKind;
 use crate::field::Field;
 use crate::filter::Filter;
+use std::time::Duration;
 
 fn host() -> Support {
     let yes = || Fact::yes("");
@@ -35,8 +36,12 @@ fn everything() -> Query {
     Query::processes().fields(Field::Comm | Field::Uid | Field::Cmdline)
 }
 
+fn plan_of(query: &Query, support: &Support, state: &State, cost: &Cost) -> Result<Plan> {
+    plan(&Prepared::new(query, Duration::ZERO, false)?, support, state, cost)
+}
+
 fn decide(query: &Query, support: &Support, state: State) -> Plan {
-    plan(query, support, &state, &Cost::default()).unwrap()
+    plan_of(query, support, &state, &Cost::default()).unwrap()
 }
 
 /// Check that a single query loads a program on a large machine but not on a small one.
@@ -180,7 +185,7 @@ fn procfs_answers_without_bpf() {
             forced: Some(SourceId::Bpf),
             ..State::default()
         };
-        let error = super::plan(&everything(), &support, &forced, &Cost::default()).unwrap_err();
+        let error = plan_of(&everything(), &support, &forced, &Cost::default()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied);
         assert!(
             error.to_string().contains("CAP_BPF is missing (run as root)"),
@@ -205,7 +210,7 @@ fn bpf_answers_without_procfs() {
         btf: Fact::no("no BTF", ""),
         ..support
     };
-    let error = super::plan(&everything(), &nothing, &State::default(), &Cost::default()).unwrap_err();
+    let error = plan_of(&everything(), &nothing, &State::default(), &Cost::default()).unwrap_err();
     assert!(error.to_string().contains("/proc is not mounted; no BTF"), "{error}");
 }
 
@@ -272,7 +277,7 @@ fn the_broker_answers_if_it_shows_as_much() {
         forced: Some(SourceId::Broker),
         ..State::default()
     };
-    let error = plan(&query, &absent, &forced, &Cost::default()).unwrap_err();
+    let error = plan_of(&query, &absent, &forced, &Cost::default()).unwrap_err();
     assert!(error.to_string().contains("as root: taskdiagd"), "{error}");
     let capable = Support {
         bpf_load: Fact::yes(""),
@@ -304,8 +309,8 @@ fn one_process_needs_an_iterator_of_it() {
         forced: Some(SourceId::Bpf),
         ..state
     };
-    assert!(super::plan(&query, &old, &forced, &Cost::default()).is_err());
-    assert!(super::plan(&query, &host(), &forced, &Cost::default()).is_ok());
+    assert!(plan_of(&query, &old, &forced, &Cost::default()).is_err());
+    assert!(plan_of(&query, &host(), &forced, &Cost::default()).is_ok());
 }
 
 /// Check that without the unified hierarchy only the cgroup is unsupported.
@@ -347,7 +352,7 @@ fn rollups_have_sources_of_their_own() {
         forced_rollup: Some(SourceId::SmapsRollup),
         ..loaded
     };
-    assert!(super::plan(&query, &old, &forced, &Cost::default()).is_err());
+    assert!(plan_of(&query, &old, &forced, &Cost::default()).is_err());
     let neither = Support {
         smaps: Fact::no("CONFIG_PROC_PAGE_MONITOR", ""),
         ..old
@@ -473,7 +478,7 @@ fn break_even_points_are_exact() {
             broker_ns,
             ..Cost::default()
         };
-        let plan = plan(&query, &support, &state, &cost).unwrap();
+        let plan = plan_of(&query, &support, &state, &cost).unwrap();
         assert_eq!(plan.broker.is_some(), pays, "{broker_ns}");
     }
     // Procfs answers if a loaded program is no faster.
@@ -494,7 +499,7 @@ fn break_even_points_are_exact() {
             pass_ns,
             ..Cost::default()
         };
-        let plan = plan(&base, &host, &loaded, &cost).unwrap();
+        let plan = plan_of(&base, &host, &loaded, &cost).unwrap();
         assert_eq!(plan.bpf.is_some(), by_bpf, "{pass_ns}");
     }
 }

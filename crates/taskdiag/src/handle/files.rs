@@ -46,7 +46,7 @@ impl Handle {
             && self.past.is_none()
             && is_denied(self.facts())
             && self.proc().hidden_by().is_some()
-            && match self.plan(query).map(|plan| plan.first().0) {
+            && match self.plan_of(query).map(|plan| plan.first().0) {
                 Ok(SourceId::Broker) => {
                     let broker = self.sources.broker();
                     !broker.is_ok_and(|broker| broker.sees_all() || broker.shows_of_all() != Groups::NONE)

@@ -32,7 +32,7 @@ use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::event::Options;
 use taskdiag_core::field::{Field, Fields, Group, Groups};
 use taskdiag_core::plan::{plan, BpfWay, Cost, Plan, State};
-use taskdiag_core::query::{Query, Scope};
+use taskdiag_core::query::{Prepared, Query, Scope};
 use taskdiag_core::snapshot::{Snapshot, SourceId};
 use taskdiag_core::support::{Fact, Support, Verdict};
 use taskdiag_sys::host::now_ns;
@@ -175,7 +175,7 @@ impl Handle {
     ///
     /// As [`query`](Handle::query), if no source can answer.
     pub fn explain(&mut self, query: &Query) -> Result<Explanation> {
-        Ok(Explanation::new(query, self.plan(query)?))
+        Ok(Explanation::new(query, self.plan_of(query)?))
     }
 
     /// Prepares the source that answers about `fields`, even if one query alone would not be worth
@@ -272,7 +272,7 @@ impl Handle {
         };
         let parents = Query::processes().fields(Field::Ppid | Field::StartNs);
         let mut all = Snapshot::default();
-        self.read(&parents, &mut all)?;
+        self.read(&self.prepared(&parents)?, &mut all)?;
         let descendants = scope::descendants(&all, pid)?;
         let mut listed = query.clone();
         listed.scope = Scope::Listed;
@@ -296,51 +296,41 @@ impl Handle {
     /// there.
     fn answer(&mut self, query: &Query, snapshot: &mut Snapshot) -> Result<()> {
         let began = Instant::now();
-        let mut read = query.clone();
-        if self.one_shot {
-            read.budget.max_age = Duration::ZERO;
-        }
-        let asked = read.fields_read();
-        read.fields = asked;
+        let mut prepared = self.prepared(query)?;
         let made_of_cgroup = |field: Field| field.info().made_of.contains(&Field::Cgroup);
-        if asked.iter().any(made_of_cgroup) && self.derived.has_cgroup1() {
-            read.fields |= Field::Cgroups;
+        if prepared.fields.iter().any(made_of_cgroup) && self.derived.has_cgroup1() {
+            prepared.query.fields |= Field::Cgroups;
         }
-        // The late groups, the last one first, each with the part of the filter that it completes.
-        let mut late = Vec::new();
-        for group in [Group::Rollup, Group::Derived] {
-            if has_group(asked, group) {
-                let before = read
-                    .filter
-                    .as_ref()
-                    .and_then(|filter| filter.part_without(|field| field.group() == group));
-                late.push((group, std::mem::replace(&mut read.filter, before)));
-            }
-        }
-        self.read(&read, snapshot)?;
-        for (group, filter) in late.into_iter().rev() {
-            match (group, snapshot.answers[group as usize]) {
-                (Group::Derived, _) => self.derived.add(self.patience(query), snapshot),
-                (_, Some(Ok(source))) => self.add_rollups(&read, source, began, snapshot)?,
+        self.read(&prepared, snapshot)?;
+        for (group, filter) in &prepared.late {
+            match (group, snapshot.answers[*group as usize]) {
+                (Group::Derived, _) => self.derived.add(prepared.patience, snapshot),
+                (_, Some(Ok(source))) => self.add_rollups(&prepared, source, began, snapshot)?,
                 _ => {}
             }
-            if let Some(filter) = filter.filter(|filter| has_group(filter.fields(), group)) {
+            if let Some(filter) = filter {
                 snapshot.counters.candidates = 0;
-                scope::retain_admitted(&filter, snapshot);
+                scope::retain_admitted(filter, snapshot);
                 snapshot.counters.tasks = snapshot.rows.len() as u64;
             }
         }
-        snapshot.fields = asked;
+        snapshot.fields = prepared.fields;
         Ok(())
     }
 
-    fn add_rollups(&mut self, query: &Query, source: SourceId, began: Instant, snapshot: &mut Snapshot) -> Result<()> {
+    fn add_rollups(
+        &mut self,
+        prepared: &Prepared,
+        source: SourceId,
+        began: Instant,
+        snapshot: &mut Snapshot,
+    ) -> Result<()> {
         let request = RollupRequest {
             source,
-            budget: &query.budget,
-            patience: self.patience(query),
+            budget: &prepared.query.budget,
+            patience: prepared.patience,
             began,
-            is_threads: query.scope.is_threads(),
+            is_threads: prepared.query.scope.is_threads(),
             hidden: self.hidden.known(),
         };
         let (procfs, bpf) = self.sources.procfs_and_bpf()?;
@@ -351,18 +341,16 @@ impl Handle {
     }
 
     /// Answers with all groups that sources find: not [`Group::Derived`] and [`Group::Rollup`].
-    fn read(&mut self, query: &Query, snapshot: &mut Snapshot) -> Result<()> {
-        snapshot.clear(query.fields_read());
-        scope::check(query)?;
-        let (plan, knows_changes) = self.ask_first(query, snapshot)?;
+    fn read(&mut self, prepared: &Prepared, snapshot: &mut Snapshot) -> Result<()> {
+        let query = &prepared.query;
+        let (plan, knows_changes) = self.ask_first(prepared, snapshot)?;
         snapshot.read_ns = now_ns(ClockId::Boottime);
         let had_rows = !snapshot.is_empty();
         if plan.first().0 != SourceId::Procfs {
-            let patience = self.patience(query);
             let mut completion = Completion {
                 query,
                 plan: &plan,
-                patience,
+                patience: prepared.patience,
                 is_last: self.one_shot,
                 sources: &mut self.sources,
                 hidden: &mut self.hidden,
@@ -407,18 +395,18 @@ impl Handle {
 
     /// Plans, and asks the first source. If this is a broker that has ended, other sources may
     /// answer.
-    fn ask_first(&mut self, query: &Query, snapshot: &mut Snapshot) -> Result<(Plan, bool)> {
+    fn ask_first(&mut self, prepared: &Prepared, snapshot: &mut Snapshot) -> Result<(Plan, bool)> {
         loop {
-            let plan = self.prepared_plan(query)?;
+            snapshot.clear(prepared.query.fields);
+            let plan = self.loaded_plan(prepared)?;
             for group in Groups::of(snapshot.fields).iter() {
                 snapshot.answers[group as usize] = plan.answer(group);
             }
             let may_fall_back = self.only_source().is_none() && plan.first().0 == SourceId::Broker;
-            match self.ask(query, &plan, snapshot) {
+            match self.ask(prepared, &plan, snapshot) {
                 Ok(knows_changes) => return Ok((plan, knows_changes)),
                 Err(error) if may_fall_back && error.kind() == ErrorKind::Unsupported => {
                     self.note_no_broker(&error);
-                    snapshot.clear(snapshot.fields);
                 }
                 Err(error) => return Err(error),
             }
@@ -426,7 +414,8 @@ impl Handle {
     }
 
     /// Asks the source that finds the tasks. Returns whether it left out unchanged tasks.
-    fn ask(&mut self, query: &Query, plan: &Plan, snapshot: &mut Snapshot) -> Result<bool> {
+    fn ask(&mut self, prepared: &Prepared, plan: &Plan, snapshot: &mut Snapshot) -> Result<bool> {
+        let query = &prepared.query;
         if query.scope.is_listed() && query.pids.is_empty() {
             return Ok(false);
         }
@@ -442,17 +431,21 @@ impl Handle {
             tests: &tests,
             changed: query.changed && plan.tested,
             one_by_one: plan.one_by_one,
-            patience: self.patience(query),
+            patience: prepared.patience,
         };
         self.sources.get(first)?.read_tasks(&request, snapshot)
     }
 
-    fn plan(&mut self, query: &Query) -> Result<Plan> {
+    fn plan_of(&mut self, query: &Query) -> Result<Plan> {
+        self.plan(&self.prepared(query)?)
+    }
+
+    fn plan(&mut self, prepared: &Prepared) -> Result<Plan> {
         self.try_broker()?;
         let state = State {
             forced: self.forced()?,
             forced_rollup: self.rollup_source,
-            network: if has_group(query.fields_read(), Group::Net) {
+            network: if has_group(prepared.fields, Group::Net) {
                 self.network_source()?
             } else {
                 None
@@ -461,7 +454,7 @@ impl Handle {
             regret_ns: self.regret_ns,
             is_last: self.one_shot,
         };
-        plan(query, self.facts(), &state, &Cost::default())
+        plan(prepared, self.facts(), &state, &Cost::default())
     }
 
     /// The source that knows network traffic.
@@ -482,9 +475,9 @@ impl Handle {
     }
 
     /// A plan whose programs are loaded. A failure to load changes the facts, and so the plan.
-    fn prepared_plan(&mut self, query: &Query) -> Result<Plan> {
+    fn loaded_plan(&mut self, prepared: &Prepared) -> Result<Plan> {
         loop {
-            let plan = self.plan(query)?;
+            let plan = self.plan(prepared)?;
             let Some((way, mut needed)) = plan.bpf.filter(|(way, _)| *way != BpfWay::Loaded) else {
                 return Ok(plan);
             };
@@ -579,8 +572,8 @@ impl Handle {
         })
     }
 
-    fn patience(&self, query: &Query) -> Duration {
-        query.patience.unwrap_or(self.patience_of_calls())
+    fn prepared(&self, query: &Query) -> Result<Prepared> {
+        Prepared::new(query, self.patience_of_calls(), self.one_shot)
     }
 
     /// How long one system call on a process may make no progress, unless a query says otherwise.
@@ -662,10 +655,8 @@ impl Handle {
     /// Whether BPF answers a query about changed tasks and leaves out the others in the kernel.
     /// Other sources must read all tasks to find the changed ones. Loads what BPF needs.
     pub fn knows_changes(&mut self, query: &Query) -> bool {
-        let is_by_bpf = self
-            .prepared_plan(query)
-            .is_ok_and(|plan| plan.first().0 == SourceId::Bpf);
-        is_by_bpf && self.sources.bpf.knows_changes()
+        let plan = self.prepared(query).and_then(|prepared| self.loaded_plan(&prepared));
+        plan.is_ok_and(|plan| plan.first().0 == SourceId::Bpf) && self.sources.bpf.knows_changes()
     }
 
     /// Whether a path, in the form that [`Filter::within_cgroup`](crate::Filter::within_cgroup)

@@ -1,10 +1,12 @@
 //! Answers from a recording instead of the kernel.
 
+use std::time::Duration;
+
 use taskdiag_core::derived::{Context, Maker};
 use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::field::{Field, Group};
 use taskdiag_core::identity::Identity;
-use taskdiag_core::query::{Query, Scope};
+use taskdiag_core::query::{Prepared, Query, Scope};
 use taskdiag_core::snapshot::Snapshot;
 
 use super::{has_group, scope};
@@ -28,12 +30,11 @@ pub trait Past: Send {
 ///
 /// As [`Handle::query`](super::Handle::query).
 pub fn answer(past: &mut dyn Past, query: &Query, snapshot: &mut Snapshot) -> Result<()> {
-    scope::check(query)?;
+    let fields = Prepared::new(query, Duration::ZERO, true)?.fields;
     if query.scope.is_threads() {
         let message = "a recording has processes, not their threads: leave out the option that asks for threads";
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
-    let fields = query.fields_read();
     let mut read = fields | Field::Ppid | Field::StartNs;
     if fields.contains(Field::Cgroup) {
         // Derived fields need them if the recording has hierarchies of version 1.

@@ -9,14 +9,6 @@ use taskdiag_core::query::{Query, Scope};
 use taskdiag_core::record::{self, attr};
 use taskdiag_core::snapshot::{Snapshot, Task};
 
-/// Fails for process 0, which does not exist. To BPF iterators, 0 means every task.
-pub(super) fn check(query: &Query) -> Result<()> {
-    match query.scope {
-        Scope::Process(0) | Scope::ThreadsOf(0) | Scope::ChildrenOf(0) => Err(Error::no_such_process(0)),
-        _ => Ok(()),
-    }
-}
-
 /// Whether the answer has every existing task.
 pub(super) fn is_of_all(query: &Query) -> bool {
     matches!(query.scope, Scope::Processes | Scope::Threads) && query.filter.is_none() && !query.changed
