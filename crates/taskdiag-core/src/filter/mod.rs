@@ -22,6 +22,7 @@ use std::fmt;
 use crate::absent::Absent;
 use crate::counters::Counters;
 use crate::field::{Field, Fields, Group};
+use crate::snapshot::Snapshot;
 use crate::value::Value;
 
 use comparison::{Comparison, Operand, Relation, Subject, Test};
@@ -298,6 +299,13 @@ impl Filter {
             counters.undecided.count(reasons);
             false
         })
+    }
+
+    /// Drops the tasks for which it is not true, and counts them.
+    pub fn retain(&self, snapshot: &mut Snapshot) {
+        let mut counters = snapshot.counters;
+        snapshot.retain(|task| self.admits(task, &mut counters));
+        snapshot.counters = counters;
     }
 
     /// The part of it that reads only fields that are cheap to read. `None` if there is none.

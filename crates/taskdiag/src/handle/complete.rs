@@ -43,7 +43,7 @@ impl Completion<'_> {
         }
         self.supplement(snapshot)?;
         if let Some(filter) = &self.query.filter {
-            scope::retain_admitted(filter, snapshot);
+            filter.retain(snapshot);
         }
         Ok(())
     }

@@ -52,7 +52,7 @@ use remembered::Remembered;
 use sources::{all_shown, Sources};
 
 pub use explanation::Explanation;
-pub use past::{answer as answer_past, Past};
+pub use past::{answer_past, Past};
 
 /// Asks the kernel about tasks, and about their files, sockets and mappings.
 ///
@@ -265,7 +265,7 @@ impl Handle {
     /// As [`query`](Handle::query).
     pub fn query_into(&mut self, query: &Query, snapshot: &mut Snapshot) -> Result<()> {
         if let Some(past) = &mut self.past {
-            return past::answer(&mut **past, query, snapshot);
+            return past::answer_past(&mut **past, query, snapshot);
         }
         let Scope::DescendantsOf(pid) = query.scope else {
             return self.answer(query, snapshot);
@@ -310,7 +310,7 @@ impl Handle {
             }
             if let Some(filter) = filter {
                 snapshot.counters.candidates = 0;
-                scope::retain_admitted(filter, snapshot);
+                filter.retain(snapshot);
                 snapshot.counters.tasks = snapshot.rows.len() as u64;
             }
         }

@@ -29,7 +29,7 @@ pub trait Past: Send {
 /// # Errors
 ///
 /// As [`Handle::query`](super::Handle::query).
-pub fn answer(past: &mut dyn Past, query: &Query, snapshot: &mut Snapshot) -> Result<()> {
+pub fn answer_past(past: &mut dyn Past, query: &Query, snapshot: &mut Snapshot) -> Result<()> {
     let fields = Prepared::new(query, Duration::ZERO, true)?.fields;
     if query.scope.is_threads() {
         let message = "a recording has processes, not their threads: leave out the option that asks for threads";
@@ -43,40 +43,20 @@ pub fn answer(past: &mut dyn Past, query: &Query, snapshot: &mut Snapshot) -> Re
     snapshot.clear(read);
     past.read(snapshot)?;
     snapshot.sort();
-    retain_scope(query, snapshot)?;
+    scope::retain(query, snapshot)?;
     if has_group(fields, Group::Derived) {
         derive(past, snapshot);
     }
     snapshot.fields = fields;
     let has_rows = !snapshot.is_empty();
     if let Some(filter) = &query.filter {
-        scope::retain_admitted(filter, snapshot);
+        filter.retain(snapshot);
     }
     snapshot.counters.tasks = snapshot.rows.len() as u64;
     match query.scope {
         Scope::Process(pid) if !has_rows => Err(Error::no_such_process(pid)),
         _ => Ok(()),
     }
-}
-
-/// Drops the processes that are out of the query's scope.
-fn retain_scope(query: &Query, snapshot: &mut Snapshot) -> Result<()> {
-    match query.scope {
-        Scope::Process(asked) => snapshot.retain(|task| scope::pid(task) == asked),
-        Scope::Listed => scope::retain_listed(query, snapshot),
-        Scope::DescendantsOf(pid) => {
-            let descendants = scope::descendants(snapshot, pid)?;
-            snapshot.retain(|task| descendants.contains(&scope::identity(task)));
-        }
-        Scope::ChildrenOf(pid) => {
-            if !snapshot.rows.iter().any(|row| row.tid == pid) {
-                return Err(Error::no_such_process(pid));
-            }
-            scope::retain_children(query, snapshot);
-        }
-        Scope::Processes | Scope::Threads | Scope::ThreadsOf(_) | Scope::ThreadsOfListed => {}
-    }
-    Ok(())
 }
 
 /// Adds derived values.

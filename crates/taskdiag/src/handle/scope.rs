@@ -3,7 +3,6 @@
 use std::collections::{BTreeSet, HashMap};
 
 use taskdiag_core::error::{Error, Result};
-use taskdiag_core::filter::Filter;
 use taskdiag_core::identity::Identity;
 use taskdiag_core::query::{Query, Scope};
 use taskdiag_core::record::{self, attr};
@@ -23,6 +22,26 @@ pub(super) fn can_have(query: &Query, pid: u32) -> bool {
     }
 }
 
+/// Drops what is out of a query's scope from a list of all processes.
+pub(super) fn retain(query: &Query, snapshot: &mut Snapshot) -> Result<()> {
+    match query.scope {
+        Scope::Process(asked) => snapshot.retain(|task| pid(task) == asked),
+        Scope::Listed => retain_listed(query, snapshot),
+        Scope::DescendantsOf(pid) => {
+            let descendants = descendants(snapshot, pid)?;
+            snapshot.retain(|task| descendants.contains(&identity(task)));
+        }
+        Scope::ChildrenOf(pid) => {
+            if !snapshot.rows.iter().any(|row| row.tid == pid) {
+                return Err(Error::no_such_process(pid));
+            }
+            retain_children(query, snapshot);
+        }
+        Scope::Processes | Scope::Threads | Scope::ThreadsOf(_) | Scope::ThreadsOfListed => {}
+    }
+    Ok(())
+}
+
 /// Drops the tasks of unlisted processes, and records which listed processes are missing.
 pub(super) fn retain_listed(query: &Query, snapshot: &mut Snapshot) {
     snapshot.retain(|task| query.pids.binary_search(&pid(task)).is_ok());
@@ -40,13 +59,6 @@ pub(super) fn retain_children(query: &Query, snapshot: &mut Snapshot) {
             base.is_some_and(|base| base.ppid.get() == parent)
         });
     }
-}
-
-/// Drops the tasks for which a filter is not true, and counts them.
-pub(super) fn retain_admitted(filter: &Filter, snapshot: &mut Snapshot) {
-    let mut counters = snapshot.counters;
-    snapshot.retain(|task| filter.admits(task, &mut counters));
-    snapshot.counters = counters;
 }
 
 /// Finds the descendants of a process among all processes.
