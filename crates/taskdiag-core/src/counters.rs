@@ -21,10 +21,13 @@ impl Undecided {
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
+}
 
+/// For the other crates of this project.
+#[doc(hidden)]
+impl Undecided {
     /// Counts a row without values for these reasons. It was only undecided if the caller may be able
     /// to remove one of them.
-    #[doc(hidden)]
     pub fn count(&mut self, reasons: impl IntoIterator<Item = Absent>) {
         let removable = reasons.into_iter().filter(|reason| Absent::REMOVABLE.contains(reason));
         if let Some(reason) = removable.max() {
@@ -33,7 +36,6 @@ impl Undecided {
     }
 
     /// Without so many rows left out for this reason.
-    #[doc(hidden)]
     #[must_use]
     pub fn without(mut self, reason: Absent, rows: u64) -> Undecided {
         self.0[reason as usize] = self.of(reason).saturating_sub(rows);
@@ -41,7 +43,6 @@ impl Undecided {
     }
 
     /// The total, and what of it could be removed in one way, with the names of counters.
-    #[doc(hidden)]
     pub fn named(&self) -> [(&'static str, Option<u64>); 3] {
         [
             ("undecided", Some(self.total())),

@@ -18,22 +18,6 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The task that a record describes. The query must have asked for
-    /// [`Field::StartNs`](crate::field::Field::StartNs).
-    #[doc(hidden)]
-    pub fn of(header: &Header) -> Identity {
-        Identity::new(header.tid.get(), header.start_ns.get())
-    }
-
-    /// The task with this id and this start time since boot.
-    #[doc(hidden)]
-    pub fn new(tid: u32, start_ns: u64) -> Identity {
-        Identity {
-            tid,
-            start_ticks: start_ns / TICK_NS,
-        }
-    }
-
     /// The thread id; for a process, the process id.
     pub fn tid(self) -> u32 {
         self.tid
@@ -43,10 +27,27 @@ impl Identity {
     pub fn start_ticks(self) -> u64 {
         self.start_ticks
     }
+}
+
+/// For the other crates of this project.
+#[doc(hidden)]
+impl Identity {
+    /// The task that a record describes. The query must have asked for
+    /// [`Field::StartNs`](crate::field::Field::StartNs).
+    pub fn of(header: &Header) -> Identity {
+        Identity::new(header.tid.get(), header.start_ns.get())
+    }
+
+    /// The task with this id and this start time since boot.
+    pub fn new(tid: u32, start_ns: u64) -> Identity {
+        Identity {
+            tid,
+            start_ticks: start_ns / TICK_NS,
+        }
+    }
 
     /// Whether it started at this time since boot or later. A task that started in the same clock
     /// tick counts as later.
-    #[doc(hidden)]
     pub fn has_started_since(self, boot_ns: u64) -> bool {
         // A start before the zero of the clock is a number that is too large for a time.
         self.start_ticks >= boot_ns / TICK_NS && self.start_ticks <= i64::MAX as u64 / TICK_NS

@@ -255,7 +255,6 @@ const BPF_PROGRAMS: &str = "unspec socket_filter kprobe sched_cls sched_act trac
 
 /// The kind of an object of bpf(2), by the lines of its `fdinfo`: the word for its number; the
 /// number, if the kernel is newer than these lists; of a link the kernel's word.
-#[doc(hidden)]
 pub fn bpf_type(detail: &[u8]) -> Option<&[u8]> {
     members(detail).find_map(|(key, value)| {
         let words = match key {
@@ -271,7 +270,6 @@ pub fn bpf_type(detail: &[u8]) -> Option<&[u8]> {
 }
 
 /// Each line of an `fdinfo` that has a key, with its value.
-#[doc(hidden)]
 pub fn members(detail: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     detail.split(|&byte| byte == b'\n').filter_map(|line| {
         let colon = line.iter().position(|&byte| byte == b':')?;

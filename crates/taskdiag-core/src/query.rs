@@ -82,21 +82,6 @@ pub struct Query {
 }
 
 impl Query {
-    /// Asks about the tasks of a scope. Without a call of [`fields`](Query::fields), it asks for
-    /// [`Field::Pid`] and [`Field::Tid`].
-    #[doc(hidden)]
-    pub fn new(scope: Scope) -> Query {
-        Query {
-            scope,
-            pids: Vec::new(),
-            fields: Field::Pid | Field::Tid,
-            filter: None,
-            changed: false,
-            budget: Budget::default(),
-            patience: None,
-        }
-    }
-
     /// Asks about every process.
     pub fn processes() -> Query {
         Query::new(Scope::Processes)
@@ -187,9 +172,26 @@ impl Query {
         self.patience = Some(patience);
         self
     }
+}
+
+/// For the other crates of this project.
+#[doc(hidden)]
+impl Query {
+    /// Asks about the tasks of a scope. Without a call of [`fields`](Query::fields), it asks for
+    /// [`Field::Pid`] and [`Field::Tid`].
+    pub fn new(scope: Scope) -> Query {
+        Query {
+            scope,
+            pids: Vec::new(),
+            fields: Field::Pid | Field::Tid,
+            filter: None,
+            changed: false,
+            budget: Budget::default(),
+            patience: None,
+        }
+    }
 
     /// Adds fields that the library needs for its own use.
-    #[doc(hidden)]
     pub fn with_fields_read(mut self, fields: impl Into<Fields>) -> Query {
         self.fields |= fields.into();
         self
@@ -197,7 +199,6 @@ impl Query {
 
     /// All fields that must be read: those asked for, those that select the tasks, and those that
     /// derived fields among them are made of.
-    #[doc(hidden)]
     pub fn fields_read(&self) -> Fields {
         let mut fields = self.fields;
         if let Some(filter) = &self.filter {

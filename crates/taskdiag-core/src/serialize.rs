@@ -15,11 +15,9 @@ use crate::snapshot::{Counters, Snapshot, SourceId, Task};
 use crate::value::{Arguments, CpuSet, Ids, Limits, Value};
 
 /// A value of a row with its name, or why it is missing.
-#[doc(hidden)]
 pub type Cell<'a> = (&'static str, Result<Value<'a>, &'static str>);
 
 /// The value for a name, or why it is missing; `None` if it was not asked for.
-#[doc(hidden)]
 pub fn cell<V>(name: &'static str, found: Known<V>) -> Option<(&'static str, Result<V, &'static str>)> {
     match found {
         Err(Absent::NotAsked) => None,
@@ -28,7 +26,6 @@ pub fn cell<V>(name: &'static str, found: Known<V>) -> Option<(&'static str, Res
 }
 
 /// Serializes a row.
-#[doc(hidden)]
 pub fn row<S: Serializer, V: Serialize>(
     serializer: S,
     cells: impl Iterator<Item = (&'static str, Result<V, &'static str>)> + Clone,

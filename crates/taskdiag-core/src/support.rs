@@ -115,7 +115,6 @@ impl fmt::Display for Fact {
 }
 
 /// The kind of the error that these facts cause: denied if a right would help.
-#[doc(hidden)]
 pub fn refusal_kind(facts: &[&Fact]) -> ErrorKind {
     if facts.iter().any(|fact| fact.is_denied) {
         ErrorKind::Denied

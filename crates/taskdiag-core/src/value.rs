@@ -146,7 +146,6 @@ fn write_escaped(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
 
 /// Writes a row as `Debug` does a structure: each field with its value, or the reason why it is absent.
 /// Leaves out what was not asked for, and what such a row does not have.
-#[doc(hidden)]
 pub fn debug_row<'v>(
     f: &mut fmt::Formatter<'_>,
     name: &str,
@@ -202,13 +201,6 @@ pub struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// The arguments in the bytes of `/proc/PID/cmdline` or `environ` (proc_pid_cmdline(5)), each
-    /// ended by a NUL; the last NUL may be missing.
-    #[doc(hidden)]
-    pub fn new(bytes: &'a [u8]) -> Arguments<'a> {
-        Arguments { bytes }
-    }
-
     /// The bytes as the kernel gives them.
     pub fn as_bytes(&self) -> &'a [u8] {
         self.bytes
@@ -236,9 +228,18 @@ impl<'a> Arguments<'a> {
             rest: (!self.bytes.is_empty()).then_some(if is_title { title } else { text }),
         }
     }
+}
+
+/// For the other crates of this project.
+#[doc(hidden)]
+impl<'a> Arguments<'a> {
+    /// The arguments in the bytes of `/proc/PID/cmdline` or `environ` (proc_pid_cmdline(5)), each
+    /// ended by a NUL; the last NUL may be missing.
+    pub fn new(bytes: &'a [u8]) -> Arguments<'a> {
+        Arguments { bytes }
+    }
 
     /// Appends the arguments with spaces between them.
-    #[doc(hidden)]
     pub fn join(&self, out: &mut Vec<u8>) {
         for (index, argument) in self.iter().enumerate() {
             out.extend_from_slice(if index > 0 { b" " } else { b"" });

@@ -142,36 +142,6 @@ pub struct Event<'a> {
 }
 
 impl<'a> Event<'a> {
-    /// Decodes the bytes that a source wrote. `None` if they are not an event.
-    #[doc(hidden)]
-    pub fn decode(bytes: &'a [u8]) -> Option<Event<'a>> {
-        let (header, rest) = wire::split(bytes)?;
-        let kind = EventKind::ALL
-            .into_iter()
-            .find(|&kind| kind as u16 == header.kind.get())?;
-        let min_len = match kind {
-            EventKind::Fork => size_of::<wire::Fork>(),
-            EventKind::Exec => 0,
-            EventKind::Exit => size_of::<wire::Exit>(),
-        };
-        (rest.len() >= min_len).then_some(Event { kind, header, rest })
-    }
-
-    /// The bytes from which [`decode`](Event::decode) makes this event, on any machine with the
-    /// same byte order.
-    #[doc(hidden)]
-    pub fn to_bytes(&self) -> Vec<u8> {
-        let mut header = *self.header;
-        header.len.set((size_of::<wire::Header>() + self.rest.len()) as u32);
-        let mut bytes = [header.as_bytes(), self.rest].concat();
-        if let Ok(exit) = self.exit() {
-            let mut exit = *exit;
-            exit.page_bytes.set(exit.page_bytes());
-            bytes[size_of::<wire::Header>()..][..size_of::<wire::Exit>()].copy_from_slice(exit.as_bytes());
-        }
-        bytes
-    }
-
     fn has(&self, flag: u16) -> bool {
         self.header.flags.get() & flag != 0
     }
@@ -292,13 +262,6 @@ impl<'a> Event<'a> {
         self.net(|net| net.net_received_bytes)
     }
 
-    /// For the exit of a process: all that it moved through sockets, if that was counted.
-    #[doc(hidden)]
-    pub fn traffic(&self) -> Option<&'a Net> {
-        self.exit().ok().filter(|_| self.has(wire::NET))?;
-        Some(Net::ref_from_prefix(self.rest.get(size_of::<wire::Exit>()..)?).ok()?.0)
-    }
-
     /// For the exit of a process: a member of what it moved through sockets.
     fn net(&self, member: fn(&Net) -> U64) -> Result<u64, Absent> {
         self.process_exit()?;
@@ -395,6 +358,44 @@ impl<'a> Event<'a> {
         self.traced()?;
         self.without(wire::KERNEL_THREAD, Absent::NoMemory)?;
         Ok(exit.peak_rss_pages.get().saturating_mul(exit.page_bytes().into()))
+    }
+}
+
+/// For the other crates of this project.
+#[doc(hidden)]
+impl<'a> Event<'a> {
+    /// Decodes the bytes that a source wrote. `None` if they are not an event.
+    pub fn decode(bytes: &'a [u8]) -> Option<Event<'a>> {
+        let (header, rest) = wire::split(bytes)?;
+        let kind = EventKind::ALL
+            .into_iter()
+            .find(|&kind| kind as u16 == header.kind.get())?;
+        let min_len = match kind {
+            EventKind::Fork => size_of::<wire::Fork>(),
+            EventKind::Exec => 0,
+            EventKind::Exit => size_of::<wire::Exit>(),
+        };
+        (rest.len() >= min_len).then_some(Event { kind, header, rest })
+    }
+
+    /// The bytes from which [`decode`](Event::decode) makes this event, on any machine with the
+    /// same byte order.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut header = *self.header;
+        header.len.set((size_of::<wire::Header>() + self.rest.len()) as u32);
+        let mut bytes = [header.as_bytes(), self.rest].concat();
+        if let Ok(exit) = self.exit() {
+            let mut exit = *exit;
+            exit.page_bytes.set(exit.page_bytes());
+            bytes[size_of::<wire::Header>()..][..size_of::<wire::Exit>()].copy_from_slice(exit.as_bytes());
+        }
+        bytes
+    }
+
+    /// For the exit of a process: all that it moved through sockets, if that was counted.
+    pub fn traffic(&self) -> Option<&'a Net> {
+        self.exit().ok().filter(|_| self.has(wire::NET))?;
+        Some(Net::ref_from_prefix(self.rest.get(size_of::<wire::Exit>()..)?).ok()?.0)
     }
 }
 

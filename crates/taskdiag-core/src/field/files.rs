@@ -98,7 +98,6 @@ pub fn files_of(field: Field) -> Files {
 impl Field {
     /// The right that it takes to see the value of another user's task: `trace`, to trace the task,
     /// `nice`, which is `CAP_SYS_NICE`, or none.
-    #[doc(hidden)]
     pub fn right(self) -> &'static str {
         let info = self.info();
         let row = ROWS.get(info.places[0].file.bits().trailing_zeros() as usize);

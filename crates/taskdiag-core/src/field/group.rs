@@ -64,12 +64,10 @@ impl Groups {
     pub const TESTABLE: Groups = Groups(crate::record::TESTABLE);
 
     /// Not a group of fields: the values that decide who may see a task.
-    #[doc(hidden)]
     pub const ACCESS: Groups = Groups(crate::record::GROUP_ACCESS);
 
     /// Not a group of fields: the namespaces and root directory through which a task sees the
     /// system.
-    #[doc(hidden)]
     pub const VIEW: Groups = Groups(crate::record::GROUP_VIEW);
 
     /// The groups that only procfs answers. The values of two are in the memory of processes, which
@@ -79,7 +77,6 @@ impl Groups {
 
     /// The groups with values that `/proc` shows only to callers who may trace the task
     /// (ptrace(2)).
-    #[doc(hidden)]
     pub const TRACED: Groups = Groups(
         1 << Group::Paths as u32
             | 1 << Group::Namespaces as u32

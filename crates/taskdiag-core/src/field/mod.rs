@@ -23,7 +23,6 @@ use crate::error::{Error, ErrorKind};
 pub use files::{files_for, files_of, Files};
 pub use group::{Group, Groups};
 pub use kind::Kind;
-#[doc(hidden)]
 pub use near::near;
 pub(crate) use near::shortened;
 pub(crate) use place::origin;
@@ -45,16 +44,18 @@ impl Field {
     pub fn group(self) -> Group {
         self.info().group
     }
+}
 
+/// For the other crates of this project.
+#[doc(hidden)]
+impl Field {
     /// Whether only tasks with an address space have a value.
-    #[doc(hidden)]
     pub fn needs_memory(self) -> bool {
         self.group().needs_memory() && self != Field::Personality
     }
 
     /// Whether the value is of something that the threads of a process share, and that a thread
     /// loses when it ends: memory, files, and namespaces.
-    #[doc(hidden)]
     pub fn is_shared_by_threads(self) -> bool {
         let is_shared = match self.group() {
             Group::Namespaces => self != Field::Nspids,

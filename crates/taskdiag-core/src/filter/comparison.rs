@@ -32,11 +32,13 @@ pub(super) enum Subject {
 }
 
 /// A field of rows that are no tasks.
-#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
+    /// Its index among the fields of its rows.
     pub index: usize,
+    /// Its name in expressions.
     pub name: &'static str,
+    /// The kind of its values.
     pub kind: Kind,
 }
 

@@ -17,8 +17,8 @@ use crate::record::{value, KernelTest, TESTS};
 /// Tests for the kernel. A clause is a run of tests with the same `clause`. At least one test of
 /// each clause must hold.
 #[derive(Clone, Debug, Default)]
-#[doc(hidden)]
 pub struct KernelTests {
+    /// The tests, clause by clause.
     pub tests: Vec<KernelTest>,
     /// The parts of the filter that they test, as text.
     pub text: Vec<String>,

@@ -27,10 +27,8 @@ use crate::value::Value;
 
 use comparison::{Comparison, Operand, Relation, Subject, Test};
 
-#[doc(hidden)]
 pub use comparison::Column;
 pub use kernel::KernelTests;
-#[doc(hidden)]
 pub use literal::binary_unit;
 pub use message::ParseError;
 pub use socket::SocketFilter;
@@ -94,8 +92,8 @@ impl fmt::Display for Conjunct<'_> {
 }
 
 /// Something with fields: a task, or a stand-in for a test.
-#[doc(hidden)]
 pub trait HasFields {
+    /// The value of a field, or why it is absent.
     fn value(&self, field: Field) -> Result<Value<'_>, Absent>;
 
     /// The value of a field of other rows.

@@ -42,16 +42,18 @@ impl SocketFilter {
         };
         Filter::parse_with_columns(text, &|_, name| user(name), &|_| None, &column).map(SocketFilter)
     }
+}
 
+/// For the other crates of this project.
+#[doc(hidden)]
+impl SocketFilter {
     /// The fields that it reads.
-    #[doc(hidden)]
     pub fn fields(&self) -> Vec<SocketField> {
         self.0.columns().into_iter().map(SocketField::of_index).collect()
     }
 
     /// Whether it is true for a socket with one of its owners. `None` if that depends on an absent
     /// value.
-    #[doc(hidden)]
     pub fn decide(&self, socket: &Socket<'_>) -> Option<bool> {
         let owners = match socket.owners {
             Ok(Some(owners)) => owners,
@@ -70,7 +72,6 @@ impl SocketFilter {
     }
 
     /// Counts a socket about which absent values leave open whether it is true.
-    #[doc(hidden)]
     pub fn count_undecided(&self, socket: &Socket<'_>, counts: &mut Undecided) {
         let row = Row::new(socket);
         let reasons = self.fields().into_iter().filter_map(|field| row.value(field).err());

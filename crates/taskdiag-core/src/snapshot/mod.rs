@@ -15,7 +15,6 @@ use crate::identity::Identity;
 use crate::record;
 use crate::record::Record;
 
-#[doc(hidden)]
 pub use row::{Indexer, More, Place, Row};
 pub use task::Task;
 

@@ -9,7 +9,6 @@ use crate::record::{self, Record};
 /// Where the records of a task are. Small, so that four fit into a cache line: sorting and
 /// filtering rows touches nothing else.
 #[derive(Clone, Copy, Debug)]
-#[doc(hidden)]
 pub struct Row {
     /// The offset of the first record.
     pub record: usize,
@@ -25,7 +24,6 @@ pub(super) const NO_MORE: u32 = u32::MAX;
 
 /// Where a further record of a row is: in the snapshot's own memory, or in a chunk that it shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[doc(hidden)]
 pub struct Place {
     /// 0 is [`Snapshot::records`]; other numbers are an index in [`Snapshot::chunks`] plus one.
     pub chunk: u32,
@@ -35,7 +33,6 @@ pub struct Place {
 
 impl Place {
     /// A place in the snapshot's own memory.
-    #[doc(hidden)]
     pub fn own(offset: usize) -> Place {
         Place { chunk: 0, offset }
     }
@@ -43,7 +40,6 @@ impl Place {
 
 /// The records of a task besides the first.
 #[derive(Clone, Copy, Debug, Default)]
-#[doc(hidden)]
 pub struct More {
     /// The record of groups that another source answered.
     pub supplement: Option<Place>,
@@ -57,7 +53,6 @@ pub struct More {
 
 impl Row {
     /// A row of one record, which is at `offset`.
-    #[doc(hidden)]
     pub fn new(record: Record<'_>, offset: usize) -> Row {
         Row {
             record: offset,
@@ -67,7 +62,6 @@ impl Row {
     }
 
     /// The row's entry in [`Snapshot::more`], which is made if there is none.
-    #[doc(hidden)]
     pub fn more<'a>(&mut self, list: &'a mut Vec<More>) -> &'a mut More {
         if self.more == NO_MORE {
             self.more = list.len() as u32;
@@ -78,7 +72,6 @@ impl Row {
 }
 
 /// Makes rows for the records of a snapshot.
-#[doc(hidden)]
 #[derive(Debug)]
 pub struct Indexer<'a> {
     rows: &'a mut Vec<Row>,
@@ -109,7 +102,6 @@ impl<'a> Indexer<'a> {
     }
 
     /// Splits a snapshot into the memory of its records and the indexer for them.
-    #[doc(hidden)]
     pub fn split(snapshot: &'a mut Snapshot) -> (&'a mut Vec<u8>, Indexer<'a>) {
         let Snapshot {
             records,
@@ -129,7 +121,6 @@ impl<'a> Indexer<'a> {
     }
 
     /// Makes the row of a record, which is at `offset`.
-    #[doc(hidden)]
     pub fn push(&mut self, record: Record<'_>, offset: usize) {
         if record.has(record::AGAIN) {
             self.again.push(record.header().pid.get());

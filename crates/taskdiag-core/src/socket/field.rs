@@ -65,10 +65,13 @@ crate::row_fields! {
 impl SocketField {
     /// All fields of rows. Filters also have the fields of an owner.
     pub const ALL: &'static [SocketField] = SocketField::EVERY.split_at(SocketField::EVERY.len() - 3).0;
+}
 
+/// For the other crates of this project.
+#[doc(hidden)]
+impl SocketField {
     /// The fields of a request by default: all except those that need the descriptors of all
     /// processes, and those that only TCP has.
-    #[doc(hidden)]
     pub fn usual() -> Set<SocketField> {
         let all = SocketField::ALL.iter().copied();
         all.filter(|&field| field != SocketField::Peers && !field.is_of_tcp())
@@ -76,13 +79,11 @@ impl SocketField {
     }
 
     /// Whether it is information about a TCP connection.
-    #[doc(hidden)]
     pub fn is_of_tcp(self) -> bool {
         (SocketField::RttNs..=SocketField::Congestion).contains(&self)
     }
 
     /// The field with this name, for a filter.
-    #[doc(hidden)]
     pub fn of_filter(name: &str) -> Result<SocketField, UnknownField> {
         // Owners are compared by their own fields.
         let is_list = |field: &SocketField| matches!(field, SocketField::Owners | SocketField::Peers);

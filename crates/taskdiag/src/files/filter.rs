@@ -27,41 +27,9 @@ impl Filter {
         Filter::parse_with_aliases(text, &|field, _| is_account(field).then_some(0), &|_| None)
     }
 
-    /// Parses an expression with names of users and groups, and with other names of fields of tasks.
-    #[doc(hidden)]
-    pub fn parse_with_aliases(
-        text: &str,
-        name: &dyn Fn(Field, &[u8]) -> Option<u32>,
-        alias: &dyn Fn(&str) -> Option<Result<Field, String>>,
-    ) -> Result<Filter, ParseError> {
-        // Those of tasks are compared as such, and lists of descriptors are not compared.
-        let is_own = |field: &FileField| field.of_tasks().is_none() && *field != FileField::Peers;
-        let own = || FileField::ALL.iter().copied().filter(is_own);
-        let column = |word: &str| Some(Ok(Column::from(own().find(|field| field.name() == word)?)));
-        let known = || {
-            own()
-                .map(FileField::name)
-                .chain(Field::ALL.iter().map(|field| field.name()))
-        };
-        let alias = |word: &str| alias(word).or_else(|| Some(Err(UnknownField::new(word, known()).to_string())));
-        OfTasks::parse_with_columns(text, name, &alias, &column).map(Filter)
-    }
-
     /// The fields of tasks that it reads.
     pub fn task_fields(&self) -> Fields {
         self.0.fields()
-    }
-
-    /// The part of it that reads fields of tasks only. `None` if there is none.
-    #[doc(hidden)]
-    pub fn part_of_tasks(&self) -> Option<OfTasks> {
-        self.0.part_of_tasks()
-    }
-
-    /// Whether it reads what files are used for: then all uses are looked at.
-    #[doc(hidden)]
-    pub fn reads_use(&self) -> bool {
-        self.fields().contains(FileField::Use)
     }
 
     /// The fields of files that it reads.
@@ -84,6 +52,39 @@ impl Filter {
             undecided.count(of_file.chain(of_task).collect::<Vec<_>>());
             false
         })
+    }
+}
+
+/// For the other crates of this project.
+#[doc(hidden)]
+impl Filter {
+    /// Parses an expression with names of users and groups, and with other names of fields of tasks.
+    pub fn parse_with_aliases(
+        text: &str,
+        name: &dyn Fn(Field, &[u8]) -> Option<u32>,
+        alias: &dyn Fn(&str) -> Option<Result<Field, String>>,
+    ) -> Result<Filter, ParseError> {
+        // Those of tasks are compared as such, and lists of descriptors are not compared.
+        let is_own = |field: &FileField| field.of_tasks().is_none() && *field != FileField::Peers;
+        let own = || FileField::ALL.iter().copied().filter(is_own);
+        let column = |word: &str| Some(Ok(Column::from(own().find(|field| field.name() == word)?)));
+        let known = || {
+            own()
+                .map(FileField::name)
+                .chain(Field::ALL.iter().map(|field| field.name()))
+        };
+        let alias = |word: &str| alias(word).or_else(|| Some(Err(UnknownField::new(word, known()).to_string())));
+        OfTasks::parse_with_columns(text, name, &alias, &column).map(Filter)
+    }
+
+    /// The part of it that reads fields of tasks only. `None` if there is none.
+    pub fn part_of_tasks(&self) -> Option<OfTasks> {
+        self.0.part_of_tasks()
+    }
+
+    /// Whether it reads what files are used for: then all uses are looked at.
+    pub fn reads_use(&self) -> bool {
+        self.fields().contains(FileField::Use)
     }
 }
 

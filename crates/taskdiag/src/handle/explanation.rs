@@ -45,21 +45,22 @@ impl Explanation {
             .into_iter()
             .filter_map(|group| Some((group, self.plan.answer(group)?)))
     }
+}
 
+/// For the other crates of this project.
+#[doc(hidden)]
+impl Explanation {
     /// The part of the filter that is decided before the rest of a task is read: BPF decides it in
     /// the kernel, procfs after reading a few files.
-    #[doc(hidden)]
     pub fn decided_first(&self) -> Option<&str> {
         self.first.as_deref()
     }
 
     /// The filter, which is decided once the remaining tasks are read.
-    #[doc(hidden)]
     pub fn filter(&self) -> Option<&str> {
         self.filter.as_deref()
     }
 
-    #[doc(hidden)]
     pub fn plan(&self) -> &Plan {
         &self.plan
     }

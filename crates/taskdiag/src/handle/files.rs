@@ -11,18 +11,6 @@ use super::Handle;
 use crate::files::{self, Answer, Each, OtherEnds, Request};
 
 impl Handle {
-    /// Returns the source that will answer [`files`](Handle::files) about these processes, and
-    /// loads what it needs. Fails like [`files`](Handle::files).
-    #[doc(hidden)]
-    pub fn prepare_files(&mut self, processes: &Snapshot) -> Result<SourceId> {
-        let source = self.files.prepare(self.forced()?, processes.len())?;
-        self.sources.procfs()?;
-        if source == SourceId::Broker {
-            self.sources.broker()?.check_files()?;
-        }
-        Ok(source)
-    }
-
     /// Whether this source hides some processes.
     pub(crate) fn hides_processes(&mut self, source: SourceId) -> bool {
         // Those outside of the pid namespace have no number in it.
@@ -34,26 +22,6 @@ impl Handle {
             SourceId::Procfs => self.facts().procfs_complete.verdict == Verdict::No,
             _ => false,
         }
-    }
-
-    /// Whether the source of a query about many tasks does not find those that the procfs hides from
-    /// the caller.
-    #[doc(hidden)]
-    pub fn lacks_hidden(&mut self, query: &Query) -> bool {
-        let is_of_many = !query.scope.is_listed() && !matches!(query.scope, Scope::Process(_) | Scope::ThreadsOf(_));
-        let is_denied = |support: &Support| refusal_kind(&[&support.procfs_complete]) == ErrorKind::Denied;
-        is_of_many
-            && self.past.is_none()
-            && is_denied(self.facts())
-            && self.proc().hidden_by().is_some()
-            && match self.plan_of(query).map(|plan| plan.first().0) {
-                Ok(SourceId::Broker) => {
-                    let broker = self.sources.broker();
-                    !broker.is_ok_and(|broker| broker.sees_all() || broker.shows_of_all() != Groups::NONE)
-                }
-                Ok(source) => source == SourceId::Procfs,
-                Err(_) => false,
-            }
     }
 
     /// Passes on the files of processes, like [`files`](Handle::files). `other_ends` is given if
@@ -71,6 +39,40 @@ impl Handle {
             source => files::Via::Own(source),
         };
         files::answer(&mut self.files, via, processes, request, other_ends, patience, each)
+    }
+}
+
+/// For the other crates of this project.
+#[doc(hidden)]
+impl Handle {
+    /// Returns the source that will answer [`files`](Handle::files) about these processes, and
+    /// loads what it needs. Fails like [`files`](Handle::files).
+    pub fn prepare_files(&mut self, processes: &Snapshot) -> Result<SourceId> {
+        let source = self.files.prepare(self.forced()?, processes.len())?;
+        self.sources.procfs()?;
+        if source == SourceId::Broker {
+            self.sources.broker()?.check_files()?;
+        }
+        Ok(source)
+    }
+
+    /// Whether the source of a query about many tasks does not find those that the procfs hides from
+    /// the caller.
+    pub fn lacks_hidden(&mut self, query: &Query) -> bool {
+        let is_of_many = !query.scope.is_listed() && !matches!(query.scope, Scope::Process(_) | Scope::ThreadsOf(_));
+        let is_denied = |support: &Support| refusal_kind(&[&support.procfs_complete]) == ErrorKind::Denied;
+        is_of_many
+            && self.past.is_none()
+            && is_denied(self.facts())
+            && self.proc().hidden_by().is_some()
+            && match self.plan_of(query).map(|plan| plan.first().0) {
+                Ok(SourceId::Broker) => {
+                    let broker = self.sources.broker();
+                    !broker.is_ok_and(|broker| broker.sees_all() || broker.shows_of_all() != Groups::NONE)
+                }
+                Ok(source) => source == SourceId::Procfs,
+                Err(_) => false,
+            }
     }
 }
 

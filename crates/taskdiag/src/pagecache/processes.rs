@@ -72,12 +72,6 @@ impl Finder {
         self
     }
 
-    /// The ids of all processes.
-    #[doc(hidden)]
-    pub fn pids(&self) -> Result<Vec<u32>, Error> {
-        procfs::pids(&self.proc)
-    }
-
     /// Calls `each` with the regular files and block devices that a process has open or mapped and
     /// that are not in `seen` yet.
     ///
@@ -90,10 +84,18 @@ impl Finder {
     pub fn held_files(&mut self, pid: u32, seen: &mut Seen, each: &mut dyn FnMut(File<'_>)) -> Result<(), Error> {
         self.all_held_files(pid, seen, &mut |_, file| file.into_iter().for_each(&mut *each))
     }
+}
+
+/// For the other crates of this project.
+#[doc(hidden)]
+impl Finder {
+    /// The ids of all processes.
+    pub fn pids(&self) -> Result<Vec<u32>, Error> {
+        procfs::pids(&self.proc)
+    }
 
     /// The same, but calls `each` with all files: those in `seen` are not asked about again, and have
     /// only an id. A file may come several times.
-    #[doc(hidden)]
     pub fn all_held_files(
         &mut self,
         pid: u32,

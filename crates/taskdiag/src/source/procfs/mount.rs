@@ -74,31 +74,10 @@ impl Proc {
         process::task_id(target.as_os_str().as_encoded_bytes())
     }
 
-    /// Fails if its ids mean other processes to system calls, or none.
-    #[doc(hidden)]
-    pub fn check_ids(&self, what: &str) -> Result<()> {
-        match self.why_no_ids() {
-            Some(why) => Err(Error::new(ErrorKind::Unsupported, format!("{what}: {why}: {SHARE}"))),
-            None => Ok(()),
-        }
-    }
-
     /// Why its ids can't be passed to system calls.
     pub(crate) fn why_no_ids(&self) -> Option<String> {
         let why = || format!("the ids in {} are those of an outer pid namespace", self.path.display());
         self.is_outer.then(why)
-    }
-
-    /// The path of a file in it.
-    #[doc(hidden)]
-    pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
-        self.path.join(name)
-    }
-
-    /// Fails if this process can't ask it: it is none, or shows another pid namespace.
-    #[doc(hidden)]
-    pub fn check(&self) -> Result<()> {
-        self.open().map(drop)
     }
 
     /// Opens its directory.
@@ -131,6 +110,28 @@ impl Proc {
                 Err(Error::new(ErrorKind::Unsupported, message))
             }
         }
+    }
+}
+
+/// For the other crates of this project.
+#[doc(hidden)]
+impl Proc {
+    /// Fails if its ids mean other processes to system calls, or none.
+    pub fn check_ids(&self, what: &str) -> Result<()> {
+        match self.why_no_ids() {
+            Some(why) => Err(Error::new(ErrorKind::Unsupported, format!("{what}: {why}: {SHARE}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// The path of a file in it.
+    pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Fails if this process can't ask it: it is none, or shows another pid namespace.
+    pub fn check(&self) -> Result<()> {
+        self.open().map(drop)
     }
 }
 
