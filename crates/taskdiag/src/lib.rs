@@ -150,10 +150,10 @@ pub use taskdiag_core::identity::Identity;
 pub use taskdiag_core::query::Query;
 #[doc(hidden)]
 pub use taskdiag_core::query::Scope;
-pub use taskdiag_core::set::Set;
+pub use taskdiag_core::set::{Member, Set};
 pub use taskdiag_core::snapshot::{Counters, Snapshot, SourceId, Task, Tasks};
 pub use taskdiag_core::support::{Fact, Support, Verdict};
-pub use taskdiag_core::value::{Arguments, CpuSet, Ids, Limits, Value};
+pub use taskdiag_core::value::{Arguments, ArgumentsIter, CpuSet, CpuSetIter, Ids, IdsIter, Limits, LimitsIter, Value};
 
 pub use events::{Event, EventField, EventKind, Events};
 #[doc(hidden)]
