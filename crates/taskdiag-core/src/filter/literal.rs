@@ -1,8 +1,7 @@
 //! The literals of an expression: numbers with units, and times.
 
-use jiff::civil::DateTime;
-use jiff::tz::TimeZone;
-use jiff::Timestamp;
+use jiff::civil::{DateTime, Time};
+use jiff::{SignedDuration, Timestamp, Zoned};
 
 use super::comparison::Class;
 use crate::field::shortened;
@@ -87,24 +86,42 @@ pub fn binary_unit(unit: &str) -> Option<u32> {
     Some(units.iter().position(|unit| *unit == letter)? as u32 * 10)
 }
 
-/// A time in the form of time fields: RFC 3339 in UTC with whole seconds, so that a later time
-/// compares as larger. Without an offset it is a local time in `zone`.
-pub(super) fn time(text: &str, zone: impl FnOnce() -> TimeZone) -> Result<Vec<u8>, String> {
-    let wrong = || {
-        let text = shortened(text);
-        format!("{text:?} is not a time such as '2026-11-23 03:12' (local) or '2026-11-23T03:12:00Z'")
-    };
+/// A time as people write it: RFC 3339, local date and time, local time of today, `now`, or a duration
+/// before now, preceded by a minus.
+pub fn moment(text: &str, now: impl FnOnce() -> Zoned) -> Option<Timestamp> {
+    let text = text.trim();
     // The parsers would pass over a time zone in brackets.
     if text.contains('[') {
-        return Err(wrong());
+        return None;
     }
-    let timestamp = match text.parse::<Timestamp>() {
-        Ok(timestamp) => timestamp,
-        Err(_) => {
-            let local: DateTime = text.parse().map_err(|_| wrong())?;
-            local.to_zoned(zone()).map_err(|_| wrong())?.timestamp()
-        }
+    if let Ok(timestamp) = text.parse() {
+        return Some(timestamp);
+    }
+    // Try this before the time of day, which would parse from a date and time, too.
+    let date_and_time = text.parse::<DateTime>();
+    let now = now();
+    if text == "now" {
+        return Some(now.timestamp());
+    }
+    if let Some(ago) = text.strip_prefix('-') {
+        let unit = ["", "s"][usize::from(ago.ends_with(|last: char| last.is_ascii_digit()))];
+        let ago = number(&format!("{ago}{unit}"), Class::Nanoseconds).ok()?;
+        let ago = SignedDuration::from_nanos(u64::try_from(ago).ok()?.try_into().ok()?);
+        return now.timestamp().checked_sub(ago).ok();
+    }
+    let local = date_and_time.or_else(|_| text.parse::<Time>().map(|time| now.date().to_datetime(time)));
+    Some(local.ok()?.to_zoned(now.time_zone().clone()).ok()?.timestamp())
+}
+
+/// A time in the form of time fields: RFC 3339 in UTC with whole seconds, so that a later time
+/// compares as larger.
+pub(super) fn time(text: &str, now: impl FnOnce() -> Zoned) -> Result<Vec<u8>, String> {
+    let wrong = || {
+        let text = shortened(text);
+        format!("{text:?} is not a time such as '2026-11-23 03:12', '03:12' (local), '2026-11-23T03:12:00Z' or '-2h'")
     };
+    let whole = |now: Zoned| now.with().subsec_nanosecond(0).build().unwrap_or(now);
+    let timestamp = moment(text, || whole(now())).ok_or_else(wrong)?;
     if timestamp.subsec_nanosecond() != 0 {
         return Err("times are compared in whole seconds".to_owned());
     }
@@ -175,12 +192,13 @@ mod tests {
         assert!(number(&"0".repeat(MAX_CHARS + 1), Class::Number).is_err());
     }
 
-    /// Check that times are converted to UTC, from local time or from an offset.
+    /// Check that times are converted to UTC, from local time, from an offset, or from now.
     #[test]
     fn times_come_out_in_utc() {
         let time = |text: &str| {
-            let zone = || TimeZone::fixed(jiff::tz::offset(2));
-            super::time(text, zone).map(|time| String::from_utf8(time).unwrap())
+            let zone = jiff::tz::TimeZone::fixed(jiff::tz::offset(2));
+            let now = "2026-11-23T10:00:00.5Z".parse::<Timestamp>().unwrap().to_zoned(zone);
+            super::time(text, || now).map(|time| String::from_utf8(time).unwrap())
         };
         for (text, utc) in [
             ("2026-11-23 03:12", "2026-11-23T01:12:00Z"),
@@ -188,13 +206,24 @@ mod tests {
             ("2026-11-23T03:12:05", "2026-11-23T01:12:05Z"),
             ("2026-11-23T03:12:05Z", "2026-11-23T03:12:05Z"),
             ("2026-11-23T03:12:05-05:00", "2026-11-23T08:12:05Z"),
+            ("03:12", "2026-11-23T01:12:00Z"),
+            (" 10:30:05", "2026-11-23T08:30:05Z"),
+            ("now", "2026-11-23T10:00:00Z"),
+            ("-2h", "2026-11-23T08:00:00Z"),
+            ("-90", "2026-11-23T09:58:30Z"),
+            ("-1.5m", "2026-11-23T09:58:30Z"),
         ] {
             assert_eq!(time(text), Ok(utc.to_owned()), "{text}");
         }
         for text in [
             "",
             "yesterday",
-            "03:12",
+            "25:00",
+            "-",
+            "-x",
+            "--2h",
+            "-0.3s",
+            "-9999999999h",
             "2026-13-01",
             "2026-11-23T03:12:05.5Z",
             "-000100-01-01",

@@ -29,7 +29,7 @@ use comparison::{Comparison, Operand, Relation, Subject, Test};
 
 pub use comparison::Column;
 pub use kernel::KernelTests;
-pub use literal::binary_unit;
+pub use literal::{binary_unit, moment};
 pub use message::ParseError;
 pub use socket::SocketFilter;
 
@@ -129,8 +129,8 @@ impl Filter {
     /// Sizes have the units `K`, `M`, `G`, `T`, `P`, `E` (powers of 1024; `MB` and `MiB` are `M`),
     /// times `ns`, `us`, `ms`, `s`, `m`, `h`, `d`. Both may have a fraction: `1.5G`.
     /// `limits.nofile.soft` is one resource limit. [`Field::StartTime`] is compared with RFC 3339
-    /// times, or with local times such as `'2026-11-23 03:12'`, for which this reads the system's time
-    /// zone.
+    /// times, with local times such as `'2026-11-23 03:12'` or `'03:12'` of today, for which this reads
+    /// the system's time zone, or with so long ago: `'-2h'`.
     ///
     /// A comparison is true for a list if it is true for one member; `!=` is true if no member is
     /// equal. A list of texts is compared as one text, with spaces between its members.

@@ -1,6 +1,6 @@
 //! From text to expressions: a parser by recursive descent.
 
-use jiff::tz::TimeZone;
+use jiff::Zoned;
 
 use super::comparison::{Class, Column, Comparison, Limit, Operand, Pattern, Relation, Subject, Test};
 use super::message::{compared_with, comparisons_of, has_names, is_account, named, or_near, shown_kind, ParseError};
@@ -333,7 +333,7 @@ impl<'a> Parser<'a> {
                 };
                 network::operand(text.as_bytes()).ok_or_else(message)
             }
-            (Class::Time, Kind::Text(text)) => literal::time(text, TimeZone::system).map(Operand::Text),
+            (Class::Time, Kind::Text(text)) => literal::time(text, Zoned::now).map(Operand::Text),
             (Class::Text | Class::IpAddress | Class::Time | Class::Flag, _) => {
                 Err(self.not_compared_with(subject, token))
             }
