@@ -7,6 +7,7 @@ use clap::Args;
 use taskdiag::files::Owner;
 use taskdiag::{CpuSet, Ids, Limits, Value};
 use taskdiag_core::field::near;
+use taskdiag_core::filter::or_near;
 
 use crate::outcome::Failure;
 
@@ -210,12 +211,13 @@ pub fn order<'k, K: Copy, E>(
 /// The failure for an unknown name, with the known ones.
 pub fn unknown<'a>(what: &str, name: &str, known: impl IntoIterator<Item = &'a str>) -> Failure {
     let known: Vec<&str> = known.into_iter().collect();
-    let near = match near(name, known.iter().copied()) {
-        // One letter is near any other.
-        near if near.is_empty() || name.len() < 2 => String::new(),
-        near => format!("; near it are: {}", near.join(", ")),
-    };
-    Failure::Unanswered(format!("unknown {what} {name:?}{near}; known are {}", known.join(", ")))
+    // One letter is near any other.
+    let near = near(name, known.iter().copied().filter(|_| name.len() > 1));
+    Failure::Unanswered(format!(
+        "unknown {what} {name:?}{}; known are {}",
+        or_near(&near),
+        known.join(", ")
+    ))
 }
 
 #[cfg(test)]

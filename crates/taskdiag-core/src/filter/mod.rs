@@ -30,6 +30,8 @@ use comparison::{Comparison, Operand, Relation, Subject, Test};
 pub use comparison::Column;
 pub use kernel::KernelTests;
 pub use literal::{binary_unit, moment};
+#[doc(hidden)]
+pub use message::or_near;
 pub use message::ParseError;
 pub use socket::SocketFilter;
 
