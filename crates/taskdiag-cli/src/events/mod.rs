@@ -54,7 +54,7 @@ pub struct Args {
     #[command(flatten)]
     selection: Selection,
     /// End after this many events
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short = 'n', long, visible_alias = "limit", value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// End after this time
     #[arg(long = "for", value_name = "SECONDS", value_parser = quantity::duration)]
