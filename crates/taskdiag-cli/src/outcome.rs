@@ -204,10 +204,12 @@ pub fn say_missing_denied<'a>(lacks: impl IntoIterator<Item = (u64, &'a str, &'a
     outcomes.fold(Outcome::Complete, Outcome::and)
 }
 
-/// Reports the rows, each a `noun`, that a filter left out because a value that it needs is absent.
-pub fn say_undecided(undecided: Undecided, noun: &str) -> Outcome {
+/// Reports the rows, each a `noun`, that a filter left out because a value of those that it reads is
+/// absent.
+pub fn say_undecided(undecided: Undecided, noun: &str, reads: &[String]) -> Outcome {
     let of = |reason| undecided.of(reason);
-    let left = |why: &str| format!("{{}} left out: a value that the filter needs {why}");
+    let reads = reads.join(", ");
+    let left = |why: &str| format!("{{}} left out: a value that the filter needs ({reads}) {why}");
     let missing = say_missing(lacks! {
         of(Absent::Unsupported), noun => &left("is not available (`taskdiag doctor` says what is)")[..];
         of(Absent::Truncated), noun => &left("is too long to be read")[..];

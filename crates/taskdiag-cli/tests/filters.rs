@@ -187,7 +187,10 @@ fn forms_of_comparisons_choose_rows() {
         ("elapsed_ns < 1.5h and elapsed_ns < 2d", true),
         ("user == 'root' and cpu_percent < 50.5", true),
         ("start_time > '2020-01-01' and start_time < '2100-01-01 00:00'", true),
-        ("start_time > '-2h' and start_time <= 'now' and not start_time < '-2h'", true),
+        (
+            "start_time > '-2h' and start_time <= 'now' and not start_time < '-2h'",
+            true,
+        ),
         ("tty != '' and tty == ''", false),
     ] {
         assert_eq!(chosen(expression, "UTC"), expected, "{expression}");
@@ -412,7 +415,8 @@ fn undecided_tasks_make_the_answer_partial() {
     };
     assert_eq!(run.code, Some(1));
     assert!(
-        run.stderr.contains("left out: a value that the filter needs"),
+        run.stderr
+            .contains("left out: a value that the filter needs (read_chars)"),
         "{}",
         run.stderr
     );

@@ -239,6 +239,8 @@ fn expressions_choose_mappings() {
             row["name"].as_str().is_some_and(|name| name.contains("libc"))
         }),
         ("name ~ 'libc' and comm == 'other'", &|_| false),
+        ("name == none", &|row| row["name"] == ""),
+        ("name != none", &|row| row["name"] != ""),
     ] {
         let expected: Vec<Value> = all.iter().filter(|row| is_meant(row)).cloned().collect();
         assert_eq!(chosen(&[&pid, "--where", expression]), expected, "{expression}");
@@ -264,6 +266,14 @@ fn expressions_choose_mappings() {
         "page_size_bytes == 4K",
     ]);
     assert_eq!(open.json()["counters"]["undecided"], all.len(), "{}", open.stderr);
+    assert!(open.stderr.contains("needs (page_size_bytes)"), "{}", open.stderr);
+    // A value that could not change anything is not missing.
+    for expression in [
+        "page_size_bytes == 4K or size_bytes > 0",
+        "page_size_bytes == 4K and size_bytes == 0",
+    ] {
+        run(&["maps", "--source", "procfs", &pid, "--where", expression]).complete();
+    }
     for expression in ["perms ~ 'x'", "perms ~ 'x' and ppid == 0"] {
         let without = run(&["maps", "2", "--where", expression]);
         assert!(
@@ -288,12 +298,13 @@ fn expressions_choose_mappings() {
         .map(|line| serde_json::from_str::<Value>(line).expect("a row")["pid"].clone())
         .collect();
     assert!(pids.contains(&own), "{everybody}");
-    let wrong = run(&["maps", &pid, "--where", "nam ~ 'x'"]);
-    assert!(
-        wrong.code == Some(2) && wrong.stderr.contains("near it are: name"),
-        "{}",
-        wrong.stderr
-    );
+    for (expression, near) in [
+        ("nam ~ 'x'", "near it are: name"),
+        ("perms == 'rwx'", "near it are: rwxp"),
+    ] {
+        let wrong = run(&["maps", &pid, "--where", expression]);
+        assert!(wrong.code == Some(2) && wrong.stderr.contains(near), "{}", wrong.stderr);
+    }
 }
 
 /// Check that build ids are shown on request, and that a mapping without one has a reason.
@@ -567,8 +578,7 @@ fn denied_mappings_are_reported() {
     };
     assert_eq!(run.code, Some(1));
     assert!(
-        run.stderr
-            .contains(" processes left out: you may not see their mappings"),
+        run.stderr.contains(" processes left out: you may not see the mappings"),
         "{}",
         run.stderr
     );

@@ -39,20 +39,24 @@ impl Perms {
         }
         Some(perms)
     }
+
+    /// The four letters of `/proc/PID/maps`.
+    #[doc(hidden)]
+    pub fn letters(self) -> [u8; 4] {
+        let letter = |flag, yes, no| if self.contains(flag) { yes } else { no };
+        [
+            letter(Perms::READ, b'r', b'-'),
+            letter(Perms::WRITE, b'w', b'-'),
+            letter(Perms::EXEC, b'x', b'-'),
+            letter(Perms::SHARED, b's', b'p'),
+        ]
+    }
 }
 
 /// Displays the four letters of `/proc/PID/maps`: `r-xp`.
 impl fmt::Display for Perms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let letter = |flag, yes, no| if self.contains(flag) { yes } else { no };
-        write!(
-            f,
-            "{}{}{}{}",
-            letter(Perms::READ, 'r', '-'),
-            letter(Perms::WRITE, 'w', '-'),
-            letter(Perms::EXEC, 'x', '-'),
-            letter(Perms::SHARED, 's', 'p'),
-        )
+        self.letters().escape_ascii().fmt(f)
     }
 }
 

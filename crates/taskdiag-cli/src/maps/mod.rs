@@ -369,15 +369,7 @@ impl Answers {
                     task: by_pid.get(&mapping.pid).copied(),
                     mapping: Row::new(mapping),
                 };
-                only.decide(&candidate).unwrap_or_else(|| {
-                    let columns = only
-                        .columns()
-                        .into_iter()
-                        .filter_map(|column| candidate.column_value(column).err());
-                    let fields = only.fields().iter().filter_map(|field| candidate.value(field).err());
-                    undecided.count(columns.chain(fields).collect::<Vec<_>>());
-                    false
-                })
+                only.admits(&candidate, undecided)
             });
         }
     }
@@ -393,28 +385,29 @@ impl Answers {
 
     /// Reports how many processes are not visible, and which ones do not answer.
     fn left_out(&mut self, denied: u64, silent: &[u32]) {
-        match denied {
-            0 => {}
-            1 => self.denied(format_args!("1 process left out: you may not see its mappings")),
-            count => self.denied(format_args!(
-                "{count} processes left out: you may not see their mappings"
-            )),
-        }
-        self.outcome = self.outcome.and(say_silent(silent));
+        let denied = say_missing_denied(lacks! {
+            denied, "process" => "{} left out: you may not see the mappings";
+        });
+        self.outcome = self.outcome.and(denied).and(say_silent(silent));
     }
 
     fn rows(&self) -> impl Iterator<Item = Mapping<'_>> + '_ {
         self.lists.iter().flatten()
     }
 
-    /// Reports the number of mappings whose name or build id could not be read.
-    fn report_missing(&mut self) {
-        let nameless = |reason| self.rows().filter(|mapping| mapping.name == Err(reason)).count() as u64;
-        let count = |reason| {
-            let is_missing =
-                |mapping: &Mapping<'_>| mapping.build_id == Err(reason) || mapping.go_build_id() == Err(reason);
-            self.rows().filter(is_missing).count() as u64
+    /// Reports the number of mappings whose name or build id is shown and could not be read.
+    fn report_missing(&mut self, only: Option<&Expression>, shown: &[usize]) {
+        let count = |reason, columns: &[usize]| {
+            let columns: Vec<_> = columns.iter().filter(|column| shown.contains(column)).collect();
+            let lacks = |row: Row<'_>| {
+                columns
+                    .iter()
+                    .any(|&&column| row.value(MapField::ALL[column]) == Err(reason))
+            };
+            self.rows().filter(|&mapping| lacks(Row::new(mapping))).count() as u64
         };
+        let nameless = |reason| count(reason, &[row::NAME]);
+        let count = |reason| count(reason, &[row::BUILD_ID, row::GO_BUILD_ID]);
         let denied = say_missing_denied(lacks! {
             nameless(Absent::Denied), "mapping" => "names: denied for {}";
             count(Absent::Denied), "mapping" => "build ids: denied for {}";
@@ -424,7 +417,7 @@ impl Answers {
             count(Absent::Truncated), "mapping" => "build ids: too long for {}";
             count(Absent::NoAnswer), "mapping" => "build ids: no answer for {} (--patience waits longer)";
         });
-        let undecided = say_undecided(self.undecided, "mapping");
+        let undecided = say_undecided(self.undecided, "mapping", &only.map_or(Vec::new(), Expression::names));
         self.outcome = self.outcome.and(denied).and(missing).and(undecided);
     }
 }
@@ -442,7 +435,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         }
     }
     listing.finish(|_| {})?;
-    answers.report_missing();
+    answers.report_missing(request.only.as_ref(), &request.layout.needs(args.output.format()));
     Ok(answers.outcome)
 }
 

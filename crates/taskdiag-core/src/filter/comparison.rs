@@ -276,6 +276,14 @@ impl Test {
         }
     }
 
+    /// Adds the reasons for values that the caller may be able to get, and says whether there are any.
+    pub(super) fn lacks(&self, row: &impl HasFields, reasons: &mut Vec<Absent>) -> bool {
+        let before = reasons.len();
+        let absent = self.subjects().filter_map(|subject| subject.value(row).err());
+        reasons.extend(absent.filter(|reason| Absent::REMOVABLE.contains(reason)));
+        reasons.len() > before
+    }
+
     /// Whether the test is true for a row. `None` if that depends on an absent value.
     pub(super) fn decide(&self, row: &impl HasFields) -> Option<bool> {
         let value = match (&self.comparison, self.subject.value(row)) {
@@ -283,9 +291,10 @@ impl Test {
             (_, value) => value.ok()?,
         };
         match &self.comparison {
-            // A derived field is empty for a task that has none.
+            // A derived field is empty for a task that has none, and so are the names of other rows.
             Comparison::None(is_none) => {
-                Some(*is_none == (self.subject.is_derived() && matches!(value, Value::Text(b""))))
+                let can_be_empty = self.subject.is_derived() || self.subject.column().is_some();
+                Some(*is_none == (can_be_empty && matches!(value, Value::Text(b""))))
             }
             Comparison::Is(relation, operand) => compare(*relation, value, operand, row),
             Comparison::In(operands) => {

@@ -20,7 +20,7 @@ mod words;
 use std::fmt;
 
 use crate::absent::Absent;
-use crate::counters::Counters;
+use crate::counters::Undecided;
 use crate::field::{Field, Fields, Group};
 use crate::snapshot::Snapshot;
 use crate::value::Value;
@@ -275,6 +275,16 @@ impl Filter {
         columns
     }
 
+    /// The names of what it reads.
+    pub fn names(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        self.0
+            .each_test(&mut |test| names.extend(test.subjects().map(|subject| subject.to_string())));
+        names.sort();
+        names.dedup();
+        names
+    }
+
     /// The part of it that reads fields of tasks only. `None` if there is none.
     pub fn part_of_tasks(&self) -> Option<Filter> {
         self.part(|part| {
@@ -290,13 +300,14 @@ impl Filter {
         self.0.decide(row)
     }
 
-    /// Whether it is true for a task. Counts the task as a candidate, and also as undecided if the
-    /// result depends on a value that is absent for a reason that the caller may be able to remove.
-    pub fn admits(&self, row: &impl HasFields, counters: &mut Counters) -> bool {
-        counters.candidates += 1;
+    /// Whether it is true for a row. Counts it as undecided if it could be, but for values that are
+    /// absent for a reason that the caller may be able to remove.
+    pub fn admits(&self, row: &impl HasFields, undecided: &mut Undecided) -> bool {
         self.decide(row).unwrap_or_else(|| {
-            let reasons = self.fields().iter().filter_map(|field| row.value(field).err());
-            counters.undecided.count(reasons);
+            let mut reasons = Vec::new();
+            if self.0.may_be(true, row, &mut reasons) {
+                undecided.count(reasons);
+            }
             false
         })
     }
@@ -304,7 +315,10 @@ impl Filter {
     /// Drops the tasks for which it is not true, and counts them.
     pub fn retain(&self, snapshot: &mut Snapshot) {
         let mut counters = snapshot.counters;
-        snapshot.retain(|task| self.admits(task, &mut counters));
+        snapshot.retain(|task| {
+            counters.candidates += 1;
+            self.admits(task, &mut counters.undecided)
+        });
         snapshot.counters = counters;
     }
 
@@ -393,6 +407,23 @@ impl Expression {
             Expression::Not(part) => part.decide(row).map(|is_true| !is_true),
             Expression::Test(test) => test.decide(row),
         }
+    }
+
+    /// Whether it could be `wanted` with values that the caller may be able to get. Adds the reasons why
+    /// they are absent.
+    fn may_be(&self, wanted: bool, row: &impl HasFields, reasons: &mut Vec<Absent>) -> bool {
+        let (parts, needs_all) = match self {
+            Expression::All(parts) => (parts, wanted),
+            Expression::Any(parts) => (parts, !wanted),
+            Expression::Not(part) => return part.may_be(!wanted, row, reasons),
+            Expression::Test(test) => {
+                return test
+                    .decide(row)
+                    .map_or_else(|| test.lacks(row, reasons), |is_true| is_true == wanted)
+            }
+        };
+        let possible = parts.iter().filter(|part| part.may_be(wanted, row, reasons)).count();
+        possible == parts.len() || possible > 0 && !needs_all
     }
 }
 

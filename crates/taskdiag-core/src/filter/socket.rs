@@ -52,6 +52,12 @@ impl SocketFilter {
         self.0.columns().into_iter().map(SocketField::of_index).collect()
     }
 
+    /// The names of what it reads.
+    #[doc(hidden)]
+    pub fn names(&self) -> Vec<String> {
+        self.0.names()
+    }
+
     /// Whether it is true for a socket with one of its owners. `None` if that depends on an absent
     /// value.
     pub fn decide(&self, socket: &Socket<'_>) -> Option<bool> {

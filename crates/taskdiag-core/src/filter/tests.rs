@@ -232,21 +232,38 @@ fn none_is_what_a_row_does_not_have() {
 /// caller may be able to remove.
 #[test]
 fn undecided_tasks_are_counted() {
-    let row = |rss: Absent| Made(vec![(Field::Pid, Ok(Value::Unsigned(7))), (Field::RssBytes, Err(rss))]);
-    let mut counters = Counters::default();
-    let mut admits = |text: &str, rss| {
-        let admitted = Filter::parse(text).unwrap().admits(&row(rss), &mut counters);
-        (admitted, counters.candidates, counters.undecided.total())
+    let row = |rss: Absent| {
+        Made(vec![
+            (Field::Pid, Ok(Value::Unsigned(7))),
+            (Field::RssBytes, Err(rss)),
+            (Field::Loginuid, Err(Absent::NotApplicable)),
+        ])
     };
-    assert_eq!(admits("pid == 7", Absent::Denied), (true, 1, 0));
-    assert_eq!(admits("pid == 8", Absent::Denied), (false, 2, 0));
-    assert_eq!(admits("rss_bytes > 1", Absent::Denied), (false, 3, 1));
-    assert_eq!(admits("rss_bytes > 1", Absent::NoMemory), (false, 4, 1));
-    assert_eq!(admits("rss_bytes > 1", Absent::NoAnswer), (false, 5, 2));
-    let of = |reason| counters.undecided.of(reason);
+    let mut undecided = Undecided::default();
+    let mut admits = |text: &str, rss| {
+        let admitted = Filter::parse(text).unwrap().admits(&row(rss), &mut undecided);
+        (admitted, undecided.total())
+    };
+    for (text, reason, expected) in [
+        ("pid == 7", Absent::Denied, (true, 0)),
+        ("pid == 8", Absent::Denied, (false, 0)),
+        ("rss_bytes > 1", Absent::Denied, (false, 1)),
+        ("rss_bytes > 1", Absent::NoMemory, (false, 1)),
+        ("rss_bytes > 1", Absent::NoAnswer, (false, 2)),
+        // The absent value does not matter: the tests beside it decide, or lack values for good.
+        ("rss_bytes > 1 or pid == 7", Absent::Denied, (true, 2)),
+        ("rss_bytes > 1 and pid == 8", Absent::Denied, (false, 2)),
+        ("rss_bytes > 1 and loginuid == 5", Absent::Denied, (false, 2)),
+        ("not (rss_bytes > 1 or not loginuid == 5)", Absent::Denied, (false, 2)),
+        ("not (rss_bytes > 1 and loginuid == 5)", Absent::Denied, (false, 3)),
+        ("rss_bytes > 1 or loginuid == 5", Absent::Denied, (false, 4)),
+    ] {
+        assert_eq!(admits(text, reason), expected, "{text}");
+    }
+    let of = |reason| undecided.of(reason);
     assert_eq!(
         (of(Absent::Denied), of(Absent::NoAnswer), of(Absent::NoMemory)),
-        (1, 1, 0)
+        (3, 1, 0)
     );
 }
 

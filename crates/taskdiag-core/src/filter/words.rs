@@ -10,6 +10,9 @@ use crate::socket::{is_protocol, protocols, Family, Shutdown, State, TimerKind};
 /// The letters of [`Field::State`].
 const STATES: [&str; 9] = ["R", "S", "D", "I", "T", "t", "P", "Z", "X"];
 
+/// The permissions of mappings: four letters each.
+const PERMS: &str = "---p ---s --xp --xs -w-p -w-s -wxp -wxs r--p r--s r-xp r-xs rw-p rw-s rwxp rwxs";
+
 /// What other programs call values: the column, the word in lower case, and what is meant.
 const OTHER_WORDS: [(&str, &str, &str); 18] = [
     ("access", "r/w", "access == 'rw'"),
@@ -85,6 +88,7 @@ fn of(subject: Subject) -> Option<Vec<&'static str>> {
         "access" => Access::ALL.map(Access::name).to_vec(),
         "family" => Family::ALL.map(Family::name).to_vec(),
         "type" => "stream dgram raw seqpacket packet other".split(' ').collect(),
+        "perms" => PERMS.split(' ').collect(),
         "protocol" => protocols(),
         "state" => State::ALL.map(State::name).to_vec(),
         "shutdown" => Shutdown::ALL.map(Shutdown::name).to_vec(),

@@ -43,15 +43,7 @@ impl Filter {
 
     /// Whether it is true for a file. Counts one about which absent values leave that open.
     pub(super) fn admits(&self, row: &Row<'_>, undecided: &mut Undecided) -> bool {
-        self.0.decide(row).unwrap_or_else(|| {
-            let of_file = self.fields().iter().filter_map(|field| row.value(field).err());
-            let of_task = self
-                .task_fields()
-                .iter()
-                .filter_map(|field| HasFields::value(row, field).err());
-            undecided.count(of_file.chain(of_task).collect::<Vec<_>>());
-            false
-        })
+        self.0.admits(row, undecided)
     }
 }
 
@@ -75,6 +67,11 @@ impl Filter {
         };
         let alias = |word: &str| alias(word).or_else(|| Some(Err(UnknownField::new(word, known()).to_string())));
         OfTasks::parse_with_columns(text, name, &alias, &column).map(Filter)
+    }
+
+    /// The names of what it reads.
+    pub fn names(&self) -> Vec<String> {
+        self.0.names()
     }
 
     /// The part of it that reads fields of tasks only. `None` if there is none.

@@ -48,7 +48,7 @@ impl From<MapField> for Wants {
 #[derive(Clone, Debug)]
 pub struct Row<'a> {
     mapping: Mapping<'a>,
-    perms: String,
+    perms: [u8; 4],
     build_id: String,
 }
 
@@ -57,7 +57,7 @@ impl<'a> Row<'a> {
     pub fn new(mapping: Mapping<'a>) -> Row<'a> {
         let id = mapping.build_id.ok().flatten();
         Row {
-            perms: mapping.perms.to_string(),
+            perms: mapping.perms.letters(),
             build_id: id.map(|id| id.to_string()).unwrap_or_default(),
             mapping,
         }
@@ -79,7 +79,7 @@ impl<'a> Row<'a> {
             MapField::Start => Some(Value::Mask(mapping.start)),
             MapField::End => Some(Value::Mask(mapping.end)),
             MapField::SizeBytes => Some((mapping.end - mapping.start).into()),
-            MapField::Perms => Some(Value::Text(self.perms.as_bytes())),
+            MapField::Perms => Some(Value::Text(&self.perms)),
             MapField::OffsetBytes => Some(mapping.offset_bytes.into()),
             MapField::DevMajor => Some(mapping.device.major.into()),
             MapField::DevMinor => Some(mapping.device.minor.into()),

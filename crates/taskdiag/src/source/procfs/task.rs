@@ -309,11 +309,12 @@ impl Worker {
         let has_all = self.task(one, &mut snapshot.records)?;
         snapshot.add_row(record);
         if let Some(test) = &pass.filter {
-            let mut counters = snapshot.counters;
+            let mut undecided = snapshot.counters.undecided;
             let is_meant = test
                 .filter
-                .admits(&snapshot.task(snapshot.rows.len() - 1), &mut counters);
-            snapshot.counters = counters;
+                .admits(&snapshot.task(snapshot.rows.len() - 1), &mut undecided);
+            snapshot.counters.undecided = undecided;
+            snapshot.counters.candidates += 1;
             if !is_meant {
                 snapshot.rows.pop();
                 snapshot.records.truncate(record);
