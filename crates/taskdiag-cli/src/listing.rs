@@ -12,8 +12,8 @@ use taskdiag_core::plan::BpfWay;
 
 use crate::history;
 use crate::outcome::{
-    counted, lacking, lacks, say, say_denied, say_hidden, say_missing, say_silent, say_undecided, Failure, Outcome,
-    WhoMay,
+    counted, lacking, lacks, say, say_denied, say_hidden, say_missing, say_missing_denied, say_silent, say_undecided,
+    Failure, Outcome, WhoMay,
 };
 use crate::output::cell::Cells;
 use crate::output::document::{Head, Sample};
@@ -154,11 +154,7 @@ impl Answers {
             counters.malformed, "invalid answer" => "{} of the kernel left out: please report this";
         });
         let outcome = outcome.and(say_silent(&silent)).and(malformed);
-        let denied = match counters.denied {
-            0 => Outcome::Complete,
-            1 => say_denied("1 task left out: you may not see it"),
-            count => say_denied(format_args!("{count} tasks left out: you may not see them")),
-        };
+        let denied = say_missing_denied(lacks! { counters.denied, "task" => "{} left out, which you may not see"; });
         let hidden = if self.is_hiding {
             say_hidden()
         } else {

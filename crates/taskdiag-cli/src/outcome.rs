@@ -278,7 +278,11 @@ pub fn no_answer_from(pids: &[u32]) -> String {
     let named: Vec<String> = pids.iter().take(NAMED).map(|pid| format!("pid {pid}")).collect();
     match pids.len().saturating_sub(NAMED) {
         0 => format!("no answer from {}", named.join(", ")),
-        others => format!("no answer from {} and {others} others", named.join(", ")),
+        others => format!(
+            "no answer from {} and {}",
+            named.join(", "),
+            counted(others as u64, "other")
+        ),
     }
 }
 

@@ -227,7 +227,7 @@ fn confirms(matches: &[Match], signal: &str) -> Result<bool, Failure> {
         text.push(b'\n');
     }
     if matches.len() > SHOWN {
-        text.extend_from_slice(format!("and {} others\n", matches.len() - SHOWN).as_bytes());
+        text.extend_from_slice(format!("and {} more\n", matches.len() - SHOWN).as_bytes());
     }
     text.extend_from_slice(format!("Send {signal} to these {} processes? [y/N] ", matches.len()).as_bytes());
     io::stderr().write_all(&text)?;

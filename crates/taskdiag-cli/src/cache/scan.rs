@@ -383,7 +383,7 @@ impl<'a> Scan<'a> {
 
     fn say_missing(&mut self) {
         let sum = self.totals.sum;
-        let of_all = files(sum.files);
+        let of_all = counted(sum.files, "file");
         if self.cancel.load(Ordering::Relaxed) {
             self.complain(format_args!("interrupted: only the results so far are shown"));
         }
@@ -469,9 +469,9 @@ impl<'a> Scan<'a> {
         };
         say(format_args!(
             "the {} shown: {}; all {} looked at: {}; this machine's page cache: {}",
-            files(shown.files),
+            counted(shown.files, "file"),
             explained(shown),
-            files(all.files),
+            counted(all.files, "file"),
             explained(all),
             machine.map_or("unknown".to_owned(), people::size_text),
         ));
@@ -488,15 +488,11 @@ impl<'a> Scan<'a> {
             .collect();
         say(format_args!(
             "{}, {directories} director{plural}{losses} in {:.1} ms ({})",
-            files(sum.files),
+            counted(sum.files, "file"),
             started.elapsed().as_secs_f64() * 1e3,
             self.style.source.name()
         ));
     }
-}
-
-fn files(count: u64) -> String {
-    counted(count, "file")
 }
 
 /// Why there is no answer about a path.
@@ -519,7 +515,11 @@ impl Progress {
     fn show(&mut self, files: u64) {
         const INTERVAL: Duration = Duration::from_millis(100);
         if self.enabled && self.shown.is_none_or(|shown| shown.elapsed() >= INTERVAL) {
-            let _ = write!(io::stderr(), "\r\x1b[K{}", self::files(self.files_before + files));
+            let _ = write!(
+                io::stderr(),
+                "\r\x1b[K{}",
+                self::counted(self.files_before + files, "file")
+            );
             self.shown = Some(Instant::now());
         }
     }

@@ -155,8 +155,9 @@ fn report(told: u64, lost: Lost, lost_by: &str, filter: &Filter, absences: &Abse
             _ => "",
         };
         say(format_args!(
-            "{}: {reason} for {count} of {told} events{next_step}",
-            names.join(", ")
+            "{}: {reason} for {count} of {}{next_step}",
+            names.join(", "),
+            counted(told, "event")
         ));
         outcome = Outcome::Partial;
     }

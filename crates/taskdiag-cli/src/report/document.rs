@@ -298,7 +298,7 @@ fn incidents_text(is_past: bool, left: usize) -> String {
     }
     let more = match left {
         0 => String::new(),
-        left => format!(" {} more are not listed.", left),
+        left => format!(" Not listed: {left} more."),
     };
     format!(
         "Kills for lack of memory, as events or the kernel's log, if it is of the same boot, name them; others as the kernel \
