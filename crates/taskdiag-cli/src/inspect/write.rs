@@ -322,10 +322,10 @@ fn of_list(rows: &[Vec<Cell>], keys: &[ColumnInfo], section: Section, look: Look
 fn of_sockets(rows: &[Vec<Cell>], look: Look) -> Table {
     use taskdiag::sockets::SocketField as Of;
     let names = [
-        "proto", "state", "recv", "send", "acked", "received", "local", "remote", "owners", "peers",
+        "proto", "state", "recv-q", "send-q", "acked", "received", "local", "peer", "owners", "peers",
     ];
     let aligns = names.map(|name| match name {
-        "recv" | "send" | "acked" | "received" => Align::Right,
+        "recv-q" | "send-q" | "acked" | "received" => Align::Right,
         _ => Align::Left,
     });
     let mut table = indented(aligns, &names);
@@ -410,7 +410,7 @@ fn of_sockets(rows: &[Vec<Cell>], look: Look) -> Table {
     for (column, name) in names.into_iter().enumerate() {
         match name {
             "owners" if !is_shared => table.hide(column),
-            "local" | "remote" => table.keep_end(column),
+            "local" | "peer" => table.keep_end(column),
             _ => {}
         }
     }
