@@ -13,9 +13,10 @@ use taskdiag_sys::host::possible_cpus;
 
 use crate::choice::{order, Chosen, Key, SortBy};
 use crate::listing::{Answers, Format};
-use crate::outcome::{say, Failure, Outcome};
+use crate::outcome::{is_procps, say, Failure, Outcome};
 use crate::output::people;
 use crate::output::relation::Absences;
+use crate::output::table::terminal_width;
 use crate::proc;
 use crate::ps::columns;
 use crate::ps::specifiers::{self, field_of};
@@ -344,8 +345,15 @@ impl Processes {
         !self.users.is_empty() || self.cgroup.is_some() || self.unit.is_some() || self.container.is_some()
     }
 
-    /// Reports a `--cgroup` that does not exist, if no task was found.
+    /// Reports a `--cgroup` that does not exist, if no task was found; to people, also a process for a user.
     pub fn check_cgroup(&self, handle: &Handle, answers: &Answers) -> Outcome {
+        let is_pid = |user: &&String| user.parse::<u32>().is_ok() && proc::path(user).exists();
+        let is_told = answers.snapshot.is_empty() && terminal_width().is_some() && !is_procps();
+        for user in self.users.iter().filter(is_pid).filter(|_| is_told) {
+            say(format_args!(
+                "-u {user}: that user has no process; -p {user} chooses the process"
+            ));
+        }
         match &self.cgroup {
             Some(path) if answers.snapshot.is_empty() && handle.is_cgroup(path.as_bytes()) == Some(false) => {
                 say(format_args!(

@@ -54,6 +54,24 @@ fn visible(text: &str) -> String {
     out + rest
 }
 
+/// Check that a narrow table of sockets keeps both ends, and that a process in the place of a user is told.
+#[test]
+fn addresses_stay_on_narrow_terminals() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
+    let port = listener.local_addr().expect("an address").port().to_string();
+    for columns in [40, 50, 80] {
+        let text = visible(&run_on_terminal(&mut command(&["sockets", "--port", &port]), columns, 24).text());
+        assert!(
+            text.contains("LOCAL") && text.contains("PEER") && text.contains(&format!(":{port} ")),
+            "{text}"
+        );
+    }
+    let pid = std::process::id().to_string();
+    let run = run_on_terminal(&mut command(&["sockets", "-u", &pid]), 80, 24);
+    let said = format!("-p {pid} chooses the process");
+    assert!(format!("{run:?}").contains(&said), "{run:?}");
+}
+
 fn sleeper() -> Sleeper {
     Sleeper::new("a long name of a process with wide characters 日本語日本語日本語日本語 and\nmore")
 }

@@ -2,7 +2,7 @@
 //!
 //! On a terminal, no line is longer than the terminal is wide. Text is shortened first, starting
 //! with the widest columns, and an ellipsis marks the cut. If that is not enough, columns are left
-//! out from the right, except a last column of text. Widths are those of Unicode characters on a
+//! out from the right, except a last column of text, and those before text that keeps its end. Widths are those of Unicode characters on a
 //! terminal.
 
 use std::io;
@@ -322,7 +322,12 @@ fn fitting(columns: &[TableColumn], limit: usize, wraps: bool) -> Vec<Option<usi
             break;
         }
         let keeps_last = columns[last].align == Align::Left && shown.len() > 2;
-        let dropped = if keeps_last { before } else { last };
+        let usual = if keeps_last { before } else { last };
+        // What keeps its end is what one looks for: all before it but the first go first.
+        let mut others = shown[1..]
+            .iter()
+            .filter(|&&index| columns[usual].keeps_end && index < usual);
+        let dropped = *others.rfind(|&&index| !columns[index].keeps_end).unwrap_or(&usual);
         shown.retain(|&index| index != dropped);
     }
     let mut widths = vec![None; columns.len()];
@@ -463,6 +468,17 @@ mod tests {
         let mut table = filled(&[RIGHT, LEFT], &["1", path, "2", "日本日本日本日本日本日本"]);
         table.keep_end(1);
         assert_eq!(text(&mut table, Some(16)), "1 …/of/a/libx.so\n2 …日本日本日本\n");
+    }
+
+    /// Check that other columns but the first go before a text that keeps its end.
+    #[test]
+    fn numbers_go_before_addresses() {
+        let cells = ["tcp", "1024", "0", "127.0.0.1:8080", "127.0.0.1:443", "sh"];
+        let mut table = filled(&[LEFT, RIGHT, RIGHT, LEFT, LEFT, LEFT], &cells);
+        [3, 4].into_iter().for_each(|column| table.keep_end(column));
+        assert_eq!(text(&mut table, Some(24)), "tcp ….1:8080 …0.1:443 sh\n");
+        assert_eq!(text(&mut table, Some(29)), "tcp 1024 ….1:8080 …0.1:443 sh\n");
+        assert_eq!(text(&mut table, Some(20)), "tcp …7.0.0.1:8080 sh\n");
     }
 
     /// Check that columns are as wide as their widest cell, measured as on a terminal, and that no
