@@ -48,7 +48,8 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
     let cached = of_row(of_columns(&cache::RELATION), "A file, or a directory with its files.");
     let runs = of_row(run_keys(), "Consecutive pages of a file in the same state.");
     let cache_by = of_row(group_keys::<cache::Sum>(&[]), "Files that processes hold, added up.");
-    let files_by = of_row(group_keys::<files::Sum>(&[&files::PATH]), "Files added up.");
+    let of_files = files::OWN.map(|(_, by, _)| by);
+    let files_by = of_row(group_keys::<files::Sum>(&of_files), "Files added up.");
     let mem_by = of_row(group_keys::<mem::Sum>(&[]), "Processes added up.");
     let remotes = sockets::OF_REMOTES.map(|(_, by, _)| by);
     let net_by = of_row(group_keys::<net::Sum>(&remotes), "Network traffic added up.");

@@ -600,6 +600,20 @@ fn files_are_added_up() {
     let by_path = run(&["files", "--by", "path", "-p", &own(), "--path", scratch.path(), "--csv"]).complete();
     let first = by_path.lines().nth(1).expect("a row");
     assert_eq!(first, format!("{}/b,2,1,1,0,0", scratch.path()));
+    let by_kind = run(&[
+        "files",
+        "--by",
+        "kind,access,anon_kind",
+        "-p",
+        &own(),
+        "--path",
+        scratch.path(),
+        "--jsonl",
+    ]);
+    for row in by_kind.complete().lines() {
+        let row: Value = serde_json::from_str(row).expect("a sum");
+        assert!(row["kind"] == "file" && row["absent"]["anon_kind"] == "none", "{row}");
+    }
     let table = run(&["files", "--by", "path", "-p", &own(), "--path", scratch.path()]).complete();
     assert!(
         table.lines().last().is_some_and(|line| line.ends_with("total")),

@@ -22,7 +22,7 @@ use crate::selection::{Selection, OF_PROCESSES, ONLY_IF};
 use crate::source::SourceOptions;
 use report::Report;
 pub use row::RELATION;
-pub use sums::{Sum, PATH};
+pub use sums::{Sum, OWN};
 
 /// List what processes have open: descriptors, directories, programs, mapped files
 ///
@@ -79,7 +79,7 @@ pub struct Args {
 }
 
 /// What `--by` takes.
-const GROUPINGS: &Groupings = &grouping::with::<8>(&[("path", &sums::PATH, "Name of the file")]);
+const GROUPINGS: &Groupings = &grouping::with::<11>(&sums::OWN);
 
 /// What to show.
 enum Content {
@@ -128,10 +128,10 @@ impl Content {
     /// The fields of files to read.
     fn needs(&self, format: Format) -> Set<FileField> {
         match self {
-            Content::Sums(layout) if layout.by.iter().any(|by| !by.is_of_process()) => {
-                FileField::SizeBytes | FileField::AllocatedBytes | FileField::Name
+            Content::Sums(layout) => {
+                let own: Set<FileField> = layout.by.iter().filter_map(|by| sums::field_of(by)).collect();
+                own | FileField::SizeBytes | FileField::AllocatedBytes
             }
-            Content::Sums(_) => FileField::SizeBytes | FileField::AllocatedBytes,
             Content::Files(layout) => layout
                 .needs(format)
                 .into_iter()

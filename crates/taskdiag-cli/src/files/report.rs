@@ -125,7 +125,7 @@ impl<'a> Report<'a> {
         let answer = handle.files(&self.processes.snapshot, self.request, |task, file| {
             self.total.add(task, file);
             Report::count_missing(&mut self.missing, file);
-            let names = layout.names(task, |_| own_name(file));
+            let names = layout.names(task, |by| own_name(by, &Row::new(task, file)));
             sums.entry(names).or_default().add(task, file);
             ControlFlow::Continue(())
         })?;

@@ -2,24 +2,41 @@
 
 use std::collections::{HashMap, HashSet};
 
-use taskdiag::files::{Device, FileField, OpenFile};
-use taskdiag::{Known, Task};
+use taskdiag::files::{Device, FileField, OpenFile, Row};
+use taskdiag::{Absent, Known, Task, Value};
 
 use super::RELATION;
-use crate::grouping::{self, sum_columns, Grouping, Name};
+use crate::grouping::{self, sum_columns, Grouping, GroupingChoice, Name};
 use crate::output::relation::ColumnInfo;
 
-/// Name of the file.
-pub static PATH: Grouping = {
-    const COLUMNS: &[ColumnInfo] = &[RELATION[FileField::Name as usize]];
-    Grouping::own("NAME", COLUMNS)
-};
+const fn of(field: FileField) -> ColumnInfo {
+    RELATION[field as usize]
+}
 
-/// The group of a file that is not of a process: its name.
-pub fn own_name(file: &OpenFile<'_>) -> Name {
-    match file.name {
-        Ok(name) => Name::Text(name.to_vec()),
-        Err(reason) => Name::None(reason.as_str()),
+static PATH: Grouping = Grouping::own("NAME", &[of(FileField::Name)]);
+static KIND: Grouping = Grouping::own("KIND", &[of(FileField::Kind)]);
+static ANON_KIND: Grouping = Grouping::own("ANON-KIND", &[of(FileField::AnonKind)]);
+static ACCESS: Grouping = Grouping::own("ACCESS", &[of(FileField::Access)]);
+
+/// What files are added up by that is not of a process.
+pub const OWN: [GroupingChoice; 4] = [
+    ("path", &PATH, "Name of the file"),
+    ("kind", &KIND, "Kind of file"),
+    ("anon_kind", &ANON_KIND, "Kind of object, of files without a place"),
+    ("access", &ACCESS, "Whether it is open for reading or writing"),
+];
+
+/// The field of a group that is not of a process.
+pub fn field_of(by: &Grouping) -> Option<FileField> {
+    let field = FileField::ALL.iter().find(|field| field.name() == by.name);
+    field.copied().filter(|_| !by.is_of_process())
+}
+
+/// The group of a file that is not of a process.
+pub fn own_name(by: &Grouping, row: &Row<'_>) -> Name {
+    match field_of(by).map_or(Err(Absent::Unsupported), |field| row.value(field)) {
+        Ok(Value::Text(name)) => Name::Text(name.to_vec()),
+        value => Name::None(value.err().unwrap_or(Absent::NotApplicable).as_str()),
     }
 }
 
@@ -91,8 +108,6 @@ impl grouping::Sum for Sum {
 
 #[cfg(test)]
 mod tests {
-    use taskdiag::Absent;
-
     use super::*;
     use crate::choice::OrderOptions;
     use crate::grouping::SumLayout;
