@@ -399,6 +399,9 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
         let rows = owned::sorted(rows, &sort, request.order.limit());
         screen.count(1, of_shown.without(of_order), &rows);
         is_quiet &= rows.is_empty();
+        if preset.is_of_network && is_quiet && options.format() == Format::Table {
+            is_quiet = !net::say_loopback(&answers.snapshot, request.sums.is_some());
+        }
         let sample = document::Sample {
             number: sample,
             time: &time,
@@ -438,9 +441,6 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
     }
     if preset.is_of_network && is_of_all {
         net::say_unseen();
-    }
-    if preset.is_of_network && is_quiet && options.format() == Format::Table {
-        net::say_loopback(&answers.snapshot, request.sums.is_some());
     }
     if restarts > 0 {
         say(format_args!(

@@ -200,15 +200,17 @@ pub(super) fn say_unseen() {
     }
 }
 
-/// Says where the traffic is if no row has any, and there was some within this machine.
-pub(super) fn say_loopback(snapshot: &Snapshot, sums: bool) {
+/// Says where the traffic is if no row has any, and there was some within this machine. Whether there was.
+pub(super) fn say_loopback(snapshot: &Snapshot, sums: bool) -> bool {
     let has_moved = |task: Task<'_>| task.loopback_sent_bytes().is_ok_and(|sent| sent > 0);
-    if snapshot.tasks().any(has_moved) {
+    let is_local = snapshot.tasks().any(has_moved);
+    if is_local {
         say(format_args!(
             "no traffic with other machines, but within this one: -o +loopback_sent_bytes_per_s,loopback_received_bytes_per_s{} shows who",
             if sums { " without --by" } else { "" }
         ));
     }
+    is_local
 }
 
 /// When counting began, as one process has it.
