@@ -107,6 +107,7 @@ const HABITS: &[(&str, &str, Means)] = &[
     ("metrics", "-gather-smaps", Hint("--pss-budget 2% reads proportional set sizes; without it they are left out")),
     ("metrics", "-namemapping -procnames", Hint(RULES)),
     ("net", "-delay", Same("--watch")),
+    ("net", "port local_port", Hint("--by remote_port is the port at the other end; `taskdiag sockets --by port --info` has the local ones")),
     ("net", "-a -e -l -r -s -t -x", Hint("`taskdiag sockets` lists sockets, as in -tulpn; `taskdiag net` counts what each process sends and receives")),
     ("net", "-i any eth0 lo wlan0", Hint(INTERFACES)),
     ("net", "-c -n 1 2 5 10", Hint("without --watch it counts for a second and ends; `taskdiag net --watch 1 -n N` shows N samples")),

@@ -234,6 +234,9 @@ fn usage(wrong: &clap::Error, arguments: &[OsString]) -> String {
         None if wrong.kind() == ErrorKind::MissingRequiredArgument && name == Some("maps") => {
             Some("-u USER, --where EXPRESSION and the like choose processes, --all takes all".to_owned())
         }
+        None if text.contains("'--history <DIR>' cannot be used with '--source") => {
+            Some("a recording has one source: what was recorded".to_owned())
+        }
         None if is_pid => Some(instead_of_pid(name.unwrap_or_default(), &refused)),
         None if wrong.kind() == ErrorKind::UnknownArgument && has_pids() && refused.parse::<u32>().is_ok() => {
             Some(format!("-p {refused} chooses a process"))
@@ -279,6 +282,9 @@ fn instead_of_pid(command: &str, word: &str) -> String {
     if word.contains('/') || Path::new(word).exists() {
         let word = text::written(|out| text::quote_for_shell(out, word.as_bytes()));
         return format!("who has a file open: `taskdiag files --path {word}`");
+    }
+    if word.split(',').all(|word| word.parse::<u32>().is_ok()) {
+        return format!("-p {word} chooses these processes, but in inspect, which shows one");
     }
     if command == "sockets" && taskdiag_core::socket::state_named(word).is_ok() {
         return format!("the sockets in a state: `taskdiag sockets --state {word}`");
