@@ -174,7 +174,7 @@ impl RowKind {
             return Err("-o chooses fields of processes; --by and --total always show the same sums".into());
         }
         if args.total || !args.by.is_empty() {
-            let layout = SumLayout::new::<Sum>(&args.by, &args.order, "-pss_bytes")?;
+            let layout = SumLayout::new::<Sum>(&args.by, &args.order, "-pss_bytes,-rollup_rss_bytes")?;
             return Ok(RowKind::Sums(layout));
         }
         let sort = match args.order.sort.as_slice() {

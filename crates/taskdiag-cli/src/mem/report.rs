@@ -5,9 +5,8 @@ use taskdiag::{Field, Fields, Handle, Query, Task};
 use super::sums::{self, Sum};
 use super::{progress, Args, RowKind, HUGETLB};
 use crate::grouping::Sum as _;
-use crate::history;
 use crate::listing::{Answers, Format, Machine, TaskRows};
-use crate::outcome::{Failure, Outcome};
+use crate::outcome::{counted, Failure, Outcome};
 use crate::output::cell::Cells;
 use crate::output::document::{self, Head, Sample};
 use crate::output::listing::{Content, ListingColumn};
@@ -119,13 +118,11 @@ impl Report<'_> {
                 ) {
                     columns.splice(rss + 1..rss + 1, HUGETLB);
                 }
-                if history::shown().is_some() && self.args.options.fields.is_empty() && total.bytes()[0].is_err() {
-                    // What the kernel counts of the same.
+                if self.args.options.fields.is_empty() && total.has_counters() {
                     for shown in &mut columns {
-                        match tasks::field_of(shown) {
-                            Some(Field::RollupRssBytes) => shown.content = Content::Column(Field::RssBytes as usize),
-                            Some(Field::RollupSwapBytes) => shown.content = Content::Column(Field::SwapBytes as usize),
-                            _ => {}
+                        let place = |field| sums::FIELDS.iter().position(|&summed| summed == field);
+                        if let Some(place) = tasks::field_of(shown).and_then(place) {
+                            shown.content = Content::Column(sums::COUNTERS[place] as usize);
                         }
                     }
                 }
@@ -153,13 +150,20 @@ impl Report<'_> {
     /// The last row of a table of processes.
     fn total_row(&self, table: &mut Table, columns: &[ListingColumn], total: &Sum) {
         for (index, shown) in columns.iter().enumerate() {
-            let place = |field| sums::FIELDS.iter().position(|&summed| summed == field);
+            let sums = if total.has_counters() {
+                sums::COUNTERS
+            } else {
+                sums::FIELDS
+            };
+            let place = |field| sums.iter().position(|&summed| summed == field);
             let bytes = tasks::field_of(shown).and_then(place).map(|index| total.bytes()[index]);
             table.cell(|out| match bytes {
                 Some(Ok(bytes)) => self.cells.size(out, bytes),
                 Some(Err(_)) => out.push(b'-'),
                 None if shown.content == Content::Composite(&tasks::COMMAND) => {
-                    out.extend_from_slice(format!("total of {} processes", total.count()).as_bytes());
+                    let (all, count) = (counted(total.processes, "process"), total.count());
+                    let read = count.strip_suffix(&total.processes.to_string()).unwrap_or_default();
+                    out.extend_from_slice(format!("total of {read}{all}").as_bytes());
                 }
                 None if index == 0 => out.extend_from_slice(b"total"),
                 None => {}

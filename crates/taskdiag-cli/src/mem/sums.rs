@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use taskdiag::{Absent, Field, Known, Task, Value};
 
 use crate::grouping::{self, sum_columns, Name, SumLayout};
+use crate::history;
 use crate::output::listing::Form;
 use crate::output::relation::{list_of, ColumnInfo};
 
@@ -14,6 +15,11 @@ pub const FIELDS: [Field; 6] = list_of! {
     Field: RollupSwapBytes, UssBytes, PssBytes, RollupRssBytes, PrivateHugetlbBytes, SharedHugetlbBytes,
 };
 
+/// The same with the kernel's counters, as far as it has some: for recordings without PSS.
+pub const COUNTERS: [Field; 6] = list_of! {
+    Field: SwapBytes, UssBytes, PssBytes, RssBytes, PrivateHugetlbBytes, SharedHugetlbBytes,
+};
+
 /// How many of [`FIELDS`] are before those about hugetlbfs.
 pub const SIZES: usize = FIELDS.len() - 2;
 
@@ -21,9 +27,9 @@ pub const SIZES: usize = FIELDS.len() - 2;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
     /// Processes that have memory.
-    processes: u64,
-    /// The number of them that could not be read.
-    missing: u64,
+    pub processes: u64,
+    /// The number of them that could not be read, for each of the sizes.
+    missing: [u64; FIELDS.len()],
     /// Why the first of those could not be read.
     why: Option<Absent>,
     /// The bytes of the processes that could be read.
@@ -37,26 +43,29 @@ impl Sum {
             return;
         }
         self.processes += 1;
-        let mut all = self.bytes;
-        for (sum, field) in all.iter_mut().zip(FIELDS) {
+        let is_counted = task.pss_bytes().is_err() && history::shown().is_some();
+        for (index, field) in if is_counted { COUNTERS } else { FIELDS }.into_iter().enumerate() {
             match task.value(field) {
-                Ok(Value::Unsigned(bytes)) => *sum += bytes,
+                Ok(Value::Unsigned(bytes)) => self.bytes[index] += bytes,
                 value => {
-                    self.missing += 1;
+                    self.missing[index] += 1;
                     self.why = self.why.or(value.err());
-                    return;
                 }
             }
         }
-        self.bytes = all;
     }
 
     /// The sums of [`FIELDS`]; if no process could be read, the reason.
     pub fn bytes(&self) -> [Result<u64, Absent>; FIELDS.len()] {
-        self.bytes.map(|bytes| match self.why {
-            Some(why) if self.missing == self.processes => Err(why),
-            _ => Ok(bytes),
+        std::array::from_fn(|index| match self.why {
+            Some(why) if self.missing[index] == self.processes => Err(why),
+            _ => Ok(self.bytes[index]),
         })
+    }
+
+    /// Whether there are only the kernel's counters.
+    pub fn has_counters(&self) -> bool {
+        history::shown().is_some() && self.bytes()[2].is_err()
     }
 
     /// Whether a process has pages of hugetlbfs.
@@ -64,9 +73,15 @@ impl Sum {
         self.bytes[SIZES..].iter().any(|&bytes| bytes > 0)
     }
 
+    /// How many processes are missing from the sums that there are.
+    fn missing(&self) -> u64 {
+        let some = self.missing.iter().copied().filter(|&missing| missing < self.processes);
+        some.max().unwrap_or(self.processes)
+    }
+
     /// The number of processes in the sums, followed by the total number if some are missing.
     pub fn count(&self) -> String {
-        match self.missing {
+        match self.missing() {
             0 => self.processes.to_string(),
             missing => format!("{} of {}", self.processes - missing, self.processes),
         }
@@ -77,16 +92,16 @@ impl grouping::Sum for Sum {
     const COLUMNS: &'static [(ColumnInfo, &'static str)] = sum_columns! {
         "processes_count": Count, "COUNT", "The number of processes that have memory.";
         "missing_count": Count, "", "How many of them are missing from the sizes.";
-        "rollup_swap_bytes": Bytes, "SWAP", "Swapped out.";
+        "rollup_swap_bytes": Bytes, "SWAP", "Swapped out; of a recording without PSS, as the kernel counts it.";
         "uss_bytes": Bytes, "USS", "Pages that no other process has mapped.";
         "pss_bytes": Bytes, "PSS", "Resident pages, each divided by the number of processes that have it mapped.";
-        "rollup_rss_bytes": Bytes, "RSS", "Resident pages.";
+        "rollup_rss_bytes": Bytes, "RSS", "Resident pages; of a recording without PSS, as the kernel counts them.";
         "private_hugetlb_bytes": Bytes, "HUGETLB", "Pages of hugetlbfs of one process.";
         "shared_hugetlb_bytes": Bytes, "SHARED-HUGETLB", "Pages of hugetlbfs of several processes.";
     };
 
     fn numbers(&self) -> Vec<Known<u64>> {
-        let counts = [Ok(self.processes), Ok(self.missing)];
+        let counts = [Ok(self.processes), Ok(self.missing())];
         counts.into_iter().chain(self.bytes()).collect()
     }
 
@@ -135,7 +150,7 @@ mod tests {
     fn missing(processes: u64, missing: u64) -> Sum {
         Sum {
             processes,
-            missing,
+            missing: [missing; FIELDS.len()],
             why: Some(Absent::Denied),
             ..Sum::default()
         }

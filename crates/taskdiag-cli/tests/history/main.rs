@@ -501,6 +501,21 @@ fn accounts_are_recorded() {
         is_size(rows[0][2]) && rows[0][3..5] == ["-", "-"] && is_size(rows[0][5]),
         "{table}"
     );
+    assert_eq!(
+        rows[1],
+        [&["total"], &rows[0][2..6], &["total", "of", "1", "process"]].concat(),
+        "{table}"
+    );
+    for sums in [&["--total"][..], &["--by", "user"]] {
+        let args = [
+            &["mem", "--history", other.path(), "--no-header", "--where", &own][..],
+            sums,
+        ]
+        .concat();
+        let table = run(&args).text();
+        let sum: Vec<&str> = table.lines().next().expect("a sum").split_whitespace().collect();
+        assert_eq!(sum[..5], [&["1"], &rows[0][2..6]].concat(), "{table}");
+    }
 }
 
 /// Check that killing the recorder loses nothing that was recorded, and that the next recorder
