@@ -177,7 +177,7 @@ fn strange_names_are_lossless_and_harmless() {
 fn usage_is_shown() {
     let sleeper = sleeper("usage");
     let pid = sleeper.pid();
-    let rows = rows(&["maps", "-x", "--json", &pid]);
+    let rows = rows(&["maps", "-x", "--json", "-o", "+size_bytes", &pid]);
     let sum = |key: &str| rows.iter().map(|row| row[key].as_u64().expect("a number")).sum::<u64>();
     assert!(sum("rss_bytes") > sum("dirty_bytes") && sum("dirty_bytes") > 0);
     assert!(rows.iter().all(|row| row["page_size_bytes"] == json!(4096)));
@@ -187,6 +187,18 @@ fn usage_is_shown() {
         heading,
         ["START", "END", "SIZE", "RSS", "DIRTY", "HUGETLB", "PERMS", "OFFSET", "DEV", "INODE", "NAME"]
     );
+    // The last row is the total, of all mappings.
+    for args in [&[][..], &["--limit", "1"], &["-o", "rss_bytes,name,size_bytes"]] {
+        let table = run(&[&["maps", "-x", "--bytes", &pid], args].concat()).complete();
+        let total: Vec<&str> = table.lines().last().expect("a total").split_whitespace().collect();
+        let [rss, size] = ["rss_bytes", "size_bytes"].map(|key| sum(key).to_string());
+        let expected = if args.contains(&"-o") {
+            [&rss, "total", &size]
+        } else {
+            ["total", &size, &rss]
+        };
+        assert_eq!(total[..3], expected, "{table}");
+    }
 }
 
 /// Check that mappings are sorted and limited after that, and that fields are chosen or added.
@@ -578,7 +590,7 @@ fn denied_mappings_are_reported() {
     };
     assert_eq!(run.code, Some(1));
     assert!(
-        run.stderr.contains(" processes left out: you may not see the mappings"),
+        run.stderr.contains(" left out, whose mappings you may not see"),
         "{}",
         run.stderr
     );

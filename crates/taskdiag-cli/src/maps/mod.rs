@@ -20,9 +20,11 @@ use crate::outcome::{
     lacking, lacks, say, say_denied, say_hidden, say_missing, say_missing_denied, say_silent, say_undecided, Failure,
     Outcome,
 };
+use crate::output::cell::Cells;
 use crate::output::document::Head;
 use crate::output::format::OutputOptions;
-use crate::output::listing::{Form, Layout, Listing};
+use crate::output::listing::{Content, Form, Layout, Listing, ListingColumn};
+use crate::output::table::Table;
 use crate::proc;
 use crate::quantity;
 use crate::selection::{Selection, OF_PROCESSES, ONLY_IF, SELECTING};
@@ -386,13 +388,34 @@ impl Answers {
     /// Reports how many processes are not visible, and which ones do not answer.
     fn left_out(&mut self, denied: u64, silent: &[u32]) {
         let denied = say_missing_denied(lacks! {
-            denied, "process" => "{} left out: you may not see the mappings";
+            denied, "process" => "{} left out, whose mappings you may not see";
         });
         self.outcome = self.outcome.and(denied).and(say_silent(silent));
     }
 
     fn rows(&self) -> impl Iterator<Item = Mapping<'_>> + '_ {
         self.lists.iter().flatten()
+    }
+
+    /// The last row of a table with usage: sums over all mappings.
+    fn total_row(&self, table: &mut Table, columns: &[ListingColumn], cells: &mut Cells) {
+        let mut is_labelled = false;
+        for shown in columns {
+            table.cell(|out| match shown.content {
+                Content::Column(column @ (row::SIZE | row::RSS | row::DIRTY | row::HUGETLB)) => {
+                    let bytes = self
+                        .rows()
+                        .map(|mapping| match Row::new(mapping).value(MapField::ALL[column])? {
+                            Value::Unsigned(bytes) => Ok(bytes),
+                            _ => Err(Absent::Unsupported),
+                        });
+                    let sum = bytes.sum::<Result<u64, Absent>>().map(Value::Unsigned);
+                    cells.cell(out, &RELATION[column], sum.map_err(Absent::as_str));
+                }
+                _ if !std::mem::replace(&mut is_labelled, true) => out.extend_from_slice(b"total"),
+                _ => {}
+            });
+        }
     }
 
     /// Reports the number of mappings whose name or build id is shown and could not be read.
@@ -433,6 +456,9 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         if listing.row(&Row::new(mapping)).is_break() {
             break;
         }
+    }
+    if let (true, Some(table)) = (args.usage, listing.end_rows(|_| {})?) {
+        answers.total_row(table, &request.layout.table, &mut Form::from(args.output).cells);
     }
     listing.finish(|_| {})?;
     answers.report_missing(request.only.as_ref(), &request.layout.needs(args.output.format()));
