@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use taskdiag::{
-    Absent, Error, ErrorKind, Explanation, Field, Filter, Group, Handle, Kind, Query, Scope, Snapshot, SourceId, Task,
-    Value,
+    Absent, Error, ErrorKind, Explanation, Field, Group, Handle, Kind, Query, Scope, Snapshot, SourceId, Task, Value,
 };
 use taskdiag_core::plan::BpfWay;
 
@@ -88,8 +87,6 @@ pub struct Answers {
     /// The procfs hides tasks from the source that answered.
     is_hiding: bool,
     elapsed: Duration,
-    /// What the filter reads.
-    reads: Vec<String>,
 }
 
 impl Answers {
@@ -115,7 +112,6 @@ impl Answers {
             (Err(error), _) => return Err(error.into()),
         }
         self.is_hiding = handle.lacks_hidden(query);
-        self.reads = query.filter.as_ref().map_or(Vec::new(), Filter::names);
         self.elapsed = started.elapsed();
         Ok(())
     }
@@ -160,7 +156,7 @@ impl Answers {
         } else {
             Outcome::Complete
         };
-        let undecided = say_undecided(counters.undecided, "task", &self.reads);
+        let undecided = say_undecided(counters.undecided, "task");
         let outcome = outcome.and(undecided).and(denied).and(hidden);
         let outcome = outcome.and(report_absences(absences));
         match lacking_thread(tasks.iter().copied()) {

@@ -204,22 +204,22 @@ pub fn say_missing_denied<'a>(lacks: impl IntoIterator<Item = (u64, &'a str, &'a
     outcomes.fold(Outcome::Complete, Outcome::and)
 }
 
-/// Reports the rows, each a `noun`, that a filter left out because a value of those that it reads is
-/// absent.
-pub fn say_undecided(undecided: Undecided, noun: &str, reads: &[String]) -> Outcome {
+/// Reports the rows, each a `noun`, that a filter left out because a value that it needs is absent.
+pub fn say_undecided(undecided: Undecided, noun: &str) -> Outcome {
+    use Absent::{Denied, NoAnswer, NoThread, NotCounted, OverBudget, Truncated, Unsupported};
     let of = |reason| undecided.of(reason);
-    let reads = reads.join(", ");
-    let left = |why: &str| format!("{{}} left out: a value that the filter needs ({reads}) {why}");
+    let left = |of, why: &str| format!("{{}} left out: the filter needs {}, which {why}", undecided.field(of));
     let missing = say_missing(lacks! {
-        of(Absent::Unsupported), noun => &left("is not available (`taskdiag doctor` says what is)")[..];
-        of(Absent::Truncated), noun => &left("is too long to be read")[..];
-        of(Absent::OverBudget), noun => &left("would take longer than the limits allow")[..];
-        of(Absent::NoAnswer), noun => &left("did not come in time (--patience waits longer)")[..];
-        of(Absent::NotCounted), noun => &left("is counted by nobody (`taskdiag pin --net` begins to)")[..];
-        of(Absent::NoThread), noun => &left(&format!("was not read: {}", Error::NO_THREAD))[..];
+        of(Unsupported), noun => &left(Unsupported, "is not available (`taskdiag doctor` says what is)")[..];
+        of(Truncated), noun => &left(Truncated, "is too long to be read")[..];
+        of(OverBudget), noun => &left(OverBudget, "would take longer than the limits allow")[..];
+        of(NoAnswer), noun => &left(NoAnswer, "did not come in time (--patience waits longer)")[..];
+        of(NotCounted), noun => &left(NotCounted, "is counted by nobody (`taskdiag pin --net` begins to)")[..];
+        of(NoThread), noun => &left(NoThread, &format!("was not read: {}", Error::NO_THREAD))[..];
     });
-    let denied = say_missing_denied(lacks! { of(Absent::Denied), noun => &left("may not be seen")[..]; });
-    missing.and(denied)
+    missing.and(say_missing_denied(
+        lacks! { of(Denied), noun => &left(Denied, "may not be seen")[..]; },
+    ))
 }
 
 /// What is said where the procfs hides tasks.
@@ -278,11 +278,7 @@ pub fn no_answer_from(pids: &[u32]) -> String {
     let named: Vec<String> = pids.iter().take(NAMED).map(|pid| format!("pid {pid}")).collect();
     match pids.len().saturating_sub(NAMED) {
         0 => format!("no answer from {}", named.join(", ")),
-        others => format!(
-            "no answer from {} and {}",
-            named.join(", "),
-            counted(others as u64, "other")
-        ),
+        others => format!("no answer from {} and {others} more", named.join(", ")),
     }
 }
 

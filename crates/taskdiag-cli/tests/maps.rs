@@ -278,7 +278,11 @@ fn expressions_choose_mappings() {
         "page_size_bytes == 4K",
     ]);
     assert_eq!(open.json()["counters"]["undecided"], all.len(), "{}", open.stderr);
-    assert!(open.stderr.contains("needs (page_size_bytes)"), "{}", open.stderr);
+    assert!(
+        open.stderr.contains("needs page_size_bytes, which is not available"),
+        "{}",
+        open.stderr
+    );
     // A value that could not change anything is not missing.
     for expression in [
         "page_size_bytes == 4K or size_bytes > 0",

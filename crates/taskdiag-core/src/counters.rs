@@ -9,36 +9,44 @@ use crate::field::Group;
 /// How many rows a filter left out because a value that it needs is absent, by the reason of that.
 /// Where a row lacks several values, the last reason in the order of [`Absent`] counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Undecided([u64; Absent::EVERY.len() + 1]);
+pub struct Undecided([(u64, &'static str); Absent::EVERY.len() + 1]);
 
 impl Undecided {
     /// The rows left out for this reason.
     pub fn of(&self, reason: Absent) -> u64 {
-        self.0[reason as usize]
+        self.0[reason as usize].0
     }
 
     /// All rows left out.
     pub fn total(&self) -> u64 {
-        self.0.iter().sum()
+        self.0.iter().map(|(rows, _)| rows).sum()
     }
 }
 
 /// For the other crates of this project.
 #[doc(hidden)]
 impl Undecided {
-    /// Counts a row without values for these reasons. It was only undecided if the caller may be able
-    /// to remove one of them.
-    pub fn count(&mut self, reasons: impl IntoIterator<Item = Absent>) {
-        let removable = reasons.into_iter().filter(|reason| Absent::REMOVABLE.contains(reason));
-        if let Some(reason) = removable.max() {
-            self.0[reason as usize] += 1;
+    /// Counts a row without these values, for these reasons. It was only undecided if the caller may be
+    /// able to remove one of them.
+    pub fn count(&mut self, lacks: impl IntoIterator<Item = (Absent, &'static str)>) {
+        let removable = lacks
+            .into_iter()
+            .filter(|(reason, _)| Absent::REMOVABLE.contains(reason));
+        if let Some((reason, field)) = removable.max() {
+            let (rows, _) = self.0[reason as usize];
+            self.0[reason as usize] = (rows + 1, field);
         }
+    }
+
+    /// One of the values that are absent for this reason.
+    pub fn field(&self, reason: Absent) -> &'static str {
+        self.0[reason as usize].1
     }
 
     /// Without so many rows left out for this reason.
     #[must_use]
     pub fn without(mut self, reason: Absent, rows: u64) -> Undecided {
-        self.0[reason as usize] = self.of(reason).saturating_sub(rows);
+        self.0[reason as usize].0 = self.of(reason).saturating_sub(rows);
         self
     }
 
@@ -55,7 +63,7 @@ impl Undecided {
 impl AddAssign for Undecided {
     fn add_assign(&mut self, other: Undecided) {
         for (count, more) in self.0.iter_mut().zip(other.0) {
-            *count += more;
+            *count = (count.0 + more.0, count.1.max(more.1));
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
-use taskdiag::files::{Answer, Filter, OpenFile, Request, Row};
+use taskdiag::files::{Answer, OpenFile, Request, Row};
 use taskdiag::{Absent, Error, Handle, Value};
 
 use super::row::{self, RELATION};
@@ -170,11 +170,10 @@ impl<'a> Report<'a> {
                 counted(unplaced, "UNIX socket")
             ));
         }
-        let reads = self.request.filter.as_ref().map_or(Vec::new(), Filter::names);
         let undecided = answer.undecided.without(Absent::Unsupported, unplaced);
         say_silent(&answer.silent)
             .and(missing)
-            .and(say_undecided(undecided, "file", &reads))
+            .and(say_undecided(undecided, "file"))
             .and(denied)
     }
 }

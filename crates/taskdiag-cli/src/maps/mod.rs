@@ -4,7 +4,6 @@ mod row;
 mod sums;
 
 use std::collections::HashMap;
-use std::fmt;
 
 use clap::Args as ClapArgs;
 use taskdiag::maps::{Filter, MapField, Mapping, Mappings, Perms, Row};
@@ -243,7 +242,8 @@ impl Args {
                 Err(error) => match error.kind() {
                     ErrorKind::NoSuchTask => answers.lacks(&lacking(pid)),
                     ErrorKind::Denied if !self.from.is_broker() => {
-                        answers.denied(format_args!("pid {pid}: you may not see its mappings"))
+                        let denied = say_denied(format_args!("pid {pid}: you may not see its mappings"));
+                        answers.outcome = answers.outcome.and(denied);
                     }
                     ErrorKind::Denied | ErrorKind::NoMemory | ErrorKind::NoAnswer => {
                         answers.lacks(&format!("{error:#}"));
@@ -381,15 +381,9 @@ impl Answers {
         self.outcome = Outcome::Partial;
     }
 
-    fn denied(&mut self, message: fmt::Arguments<'_>) {
-        self.outcome = self.outcome.and(say_denied(message));
-    }
-
     /// Reports how many processes are not visible, and which ones do not answer.
     fn left_out(&mut self, denied: u64, silent: &[u32]) {
-        let denied = say_missing_denied(lacks! {
-            denied, "process" => "{} left out, whose mappings you may not see";
-        });
+        let denied = say_missing_denied(lacks! { denied, "process" => "{} left out, whose mappings you may not see"; });
         self.outcome = self.outcome.and(denied).and(say_silent(silent));
     }
 
@@ -419,13 +413,13 @@ impl Answers {
     }
 
     /// Reports the number of mappings whose name or build id is shown and could not be read.
-    fn report_missing(&mut self, only: Option<&Expression>, shown: &[usize]) {
+    fn report_missing(&mut self, shown: &[usize]) {
         let count = |reason, columns: &[usize]| {
-            let columns: Vec<_> = columns.iter().filter(|column| shown.contains(column)).collect();
+            let columns = columns.iter().filter(|column| shown.contains(column));
             let lacks = |row: Row<'_>| {
                 columns
-                    .iter()
-                    .any(|&&column| row.value(MapField::ALL[column]) == Err(reason))
+                    .clone()
+                    .any(|&column| row.value(MapField::ALL[column]) == Err(reason))
             };
             self.rows().filter(|&mapping| lacks(Row::new(mapping))).count() as u64
         };
@@ -440,7 +434,7 @@ impl Answers {
             count(Absent::Truncated), "mapping" => "build ids: too long for {}";
             count(Absent::NoAnswer), "mapping" => "build ids: no answer for {} (--patience waits longer)";
         });
-        let undecided = say_undecided(self.undecided, "mapping", &only.map_or(Vec::new(), Expression::names));
+        let undecided = say_undecided(self.undecided, "mapping");
         self.outcome = self.outcome.and(denied).and(missing).and(undecided);
     }
 }
@@ -461,7 +455,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         answers.total_row(table, &request.layout.table, &mut Form::from(args.output).cells);
     }
     listing.finish(|_| {})?;
-    answers.report_missing(request.only.as_ref(), &request.layout.needs(args.output.format()));
+    answers.report_missing(&request.layout.needs(args.output.format()));
     Ok(answers.outcome)
 }
 

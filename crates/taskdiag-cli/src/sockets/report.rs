@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use taskdiag::sockets::{Answer, Filter, Kind, Request, Row, Socket, SocketField};
+use taskdiag::sockets::{Answer, Kind, Request, Row, Socket, SocketField};
 use taskdiag::{Absent, Handle};
 
 use super::sums::{Sum, Sums};
@@ -98,8 +98,7 @@ impl<'a> Report<'a> {
             denied, "process" => "descriptors of {} missing: owners may be, too";
             hidden, "socket" => "owners of {} not known: they may be processes that this source hides";
         });
-        let reads = self.request.filter.as_ref().map_or(Vec::new(), Filter::names);
-        let mut outcome = outcome.and(say_undecided(answer.undecided, "socket", &reads)).and(say_missing(lacks! {
+        let mut outcome = outcome.and(say_undecided(answer.undecided, "socket")).and(say_missing(lacks! {
             answer.silent, "list" => "{} did not come in time (--patience waits longer)";
             answer.no_thread, "list" => "{} not read: can't start a thread or a process";
             self.without_info, "socket" => "{} without values of TCP: ended, did not answer in time, or no process could be started";

@@ -128,6 +128,12 @@ impl Subject {
         }
     }
 
+    /// The name of its field.
+    pub(super) fn name(self) -> &'static str {
+        self.column()
+            .map_or_else(|| self.field().map_or("", Field::name), |column| column.name)
+    }
+
     /// Whether it is a field of tasks that is derived from others.
     pub(super) fn is_derived(self) -> bool {
         self.field().is_some_and(|field| field.group() == Group::Derived)
@@ -196,7 +202,7 @@ impl Subject {
         }
     }
 
-    fn value<R: HasFields>(self, row: &R) -> Known<Value<'_>> {
+    pub(super) fn value<R: HasFields>(self, row: &R) -> Known<Value<'_>> {
         match self {
             Subject::Field(field) => row.value(field),
             Subject::Column(column) => row.column_value(column.index),
@@ -274,14 +280,6 @@ impl Test {
             Comparison::In(operands) => operands,
             _ => &[],
         }
-    }
-
-    /// Adds the reasons for values that the caller may be able to get, and says whether there are any.
-    pub(super) fn lacks(&self, row: &impl HasFields, reasons: &mut Vec<Absent>) -> bool {
-        let before = reasons.len();
-        let absent = self.subjects().filter_map(|subject| subject.value(row).err());
-        reasons.extend(absent.filter(|reason| Absent::REMOVABLE.contains(reason)));
-        reasons.len() > before
     }
 
     /// Whether the test is true for a row. `None` if that depends on an absent value.

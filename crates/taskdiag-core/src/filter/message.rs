@@ -109,7 +109,6 @@ pub(super) fn named(subject: Subject) -> &'static str {
 }
 
 /// The suggestion to add to a message about an unknown name.
-#[doc(hidden)]
 pub fn or_near(near: &[&str]) -> String {
     if near.is_empty() {
         String::new()

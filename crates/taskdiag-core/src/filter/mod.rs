@@ -30,9 +30,7 @@ use comparison::{Comparison, Operand, Relation, Subject, Test};
 pub use comparison::Column;
 pub use kernel::KernelTests;
 pub use literal::{binary_unit, moment};
-#[doc(hidden)]
-pub use message::or_near;
-pub use message::ParseError;
+pub use message::{or_near, ParseError};
 pub use socket::SocketFilter;
 
 /// An expression over fields, such as `uid == 0 and not kernel_thread and comm ~ '^ssh'`.
@@ -275,16 +273,6 @@ impl Filter {
         columns
     }
 
-    /// The names of what it reads.
-    pub fn names(&self) -> Vec<String> {
-        let mut names = Vec::new();
-        self.0
-            .each_test(&mut |test| names.extend(test.subjects().map(|subject| subject.to_string())));
-        names.sort();
-        names.dedup();
-        names
-    }
-
     /// The part of it that reads fields of tasks only. `None` if there is none.
     pub fn part_of_tasks(&self) -> Option<Filter> {
         self.part(|part| {
@@ -304,9 +292,9 @@ impl Filter {
     /// absent for a reason that the caller may be able to remove.
     pub fn admits(&self, row: &impl HasFields, undecided: &mut Undecided) -> bool {
         self.decide(row).unwrap_or_else(|| {
-            let mut reasons = Vec::new();
-            if self.0.may_be(true, row, &mut reasons) {
-                undecided.count(reasons);
+            let mut lacks = Vec::new();
+            if self.0.may_be(true, row, &mut lacks) {
+                undecided.count(lacks);
             }
             false
         })
@@ -315,10 +303,8 @@ impl Filter {
     /// Drops the tasks for which it is not true, and counts them.
     pub fn retain(&self, snapshot: &mut Snapshot) {
         let mut counters = snapshot.counters;
-        snapshot.retain(|task| {
-            counters.candidates += 1;
-            self.admits(task, &mut counters.undecided)
-        });
+        counters.candidates += snapshot.len() as u64;
+        snapshot.retain(|task| self.admits(task, &mut counters.undecided));
         snapshot.counters = counters;
     }
 
@@ -409,20 +395,24 @@ impl Expression {
         }
     }
 
-    /// Whether it could be `wanted` with values that the caller may be able to get. Adds the reasons why
-    /// they are absent.
-    fn may_be(&self, wanted: bool, row: &impl HasFields, reasons: &mut Vec<Absent>) -> bool {
+    /// Whether it could be `wanted` with values that the caller may be able to get. Adds these, and
+    /// the reasons why they are absent.
+    fn may_be(&self, wanted: bool, row: &impl HasFields, lacks: &mut Vec<(Absent, &'static str)>) -> bool {
         let (parts, needs_all) = match self {
             Expression::All(parts) => (parts, wanted),
             Expression::Any(parts) => (parts, !wanted),
-            Expression::Not(part) => return part.may_be(!wanted, row, reasons),
+            Expression::Not(part) => return part.may_be(!wanted, row, lacks),
             Expression::Test(test) => {
+                let before = lacks.len();
+                let absent = |subject: Subject| Some((subject.value(row).err()?, subject.name()));
+                let absent = test.subjects().filter_map(absent);
+                lacks.extend(absent.filter(|(reason, _)| Absent::REMOVABLE.contains(reason)));
                 return test
                     .decide(row)
-                    .map_or_else(|| test.lacks(row, reasons), |is_true| is_true == wanted)
+                    .map_or(lacks.len() > before, |is_true| is_true == wanted);
             }
         };
-        let possible = parts.iter().filter(|part| part.may_be(wanted, row, reasons)).count();
+        let possible = parts.iter().filter(|part| part.may_be(wanted, row, lacks)).count();
         possible == parts.len() || possible > 0 && !needs_all
     }
 }

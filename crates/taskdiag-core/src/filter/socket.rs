@@ -52,12 +52,6 @@ impl SocketFilter {
         self.0.columns().into_iter().map(SocketField::of_index).collect()
     }
 
-    /// The names of what it reads.
-    #[doc(hidden)]
-    pub fn names(&self) -> Vec<String> {
-        self.0.names()
-    }
-
     /// Whether it is true for a socket with one of its owners. `None` if that depends on an absent
     /// value.
     pub fn decide(&self, socket: &Socket<'_>) -> Option<bool> {
@@ -77,12 +71,16 @@ impl SocketFilter {
         decided
     }
 
-    /// Counts a socket about which absent values leave open whether it is true.
-    pub fn count_undecided(&self, socket: &Socket<'_>, counts: &mut Undecided) {
-        let row = Row::new(socket);
-        let reasons = self.fields().into_iter().filter_map(|field| row.value(field).err());
-        // The kernel does not tell it of sockets of such a kind or state.
-        counts.count(reasons.filter(|&reason| reason != Absent::Unsupported));
+    /// Whether it is true for a socket. Counts one about which absent values leave that open.
+    pub fn admits(&self, socket: &Socket<'_>, undecided: &mut Undecided) -> bool {
+        self.decide(socket).unwrap_or_else(|| {
+            let row = Row::new(socket);
+            let fields = self.fields().into_iter();
+            let lacks = fields.filter_map(|field| Some((row.value(field).err()?, field.name())));
+            // The kernel does not tell it of sockets of such a kind or state.
+            undecided.count(lacks.filter(|&(reason, _)| reason != Absent::Unsupported));
+            false
+        })
     }
 }
 
@@ -255,7 +253,7 @@ mod tests {
         };
         let undecided = |text| {
             let mut counts = Undecided::default();
-            filter(text).count_undecided(&socket, &mut counts);
+            filter(text).admits(&socket, &mut counts);
             (counts.total(), counts.of(Absent::Denied))
         };
         assert_eq!(undecided("pid == 1"), (1, 1));

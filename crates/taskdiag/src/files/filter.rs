@@ -69,11 +69,6 @@ impl Filter {
         OfTasks::parse_with_columns(text, name, &alias, &column).map(Filter)
     }
 
-    /// The names of what it reads.
-    pub fn names(&self) -> Vec<String> {
-        self.0.names()
-    }
-
     /// The part of it that reads fields of tasks only. `None` if there is none.
     pub fn part_of_tasks(&self) -> Option<OfTasks> {
         self.0.part_of_tasks()

@@ -620,7 +620,7 @@ impl Pass<'_> {
             }
             Ok(false) | Err(Absent::Gone) => ControlFlow::Continue(()),
             Err(reason) => {
-                self.answer.undecided.count([reason]);
+                self.answer.undecided.count([(reason, "name")]);
                 self.answer.unplaced_sockets +=
                     u64::from(reason == Absent::Unsupported && file.is_bound(self.request) == Err(reason));
                 ControlFlow::Continue(())

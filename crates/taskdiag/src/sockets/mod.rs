@@ -779,15 +779,9 @@ impl Pass<'_> {
         {
             return ControlFlow::Continue(());
         }
-        if let Some(filter) = &request.filter {
-            match filter.decide(&socket) {
-                Some(true) => {}
-                Some(false) => return ControlFlow::Continue(()),
-                None => {
-                    filter.count_undecided(&socket, &mut answer.undecided);
-                    return ControlFlow::Continue(());
-                }
-            }
+        let filter = request.filter.as_ref();
+        if filter.is_some_and(|filter| !filter.admits(&socket, &mut answer.undecided)) {
+            return ControlFlow::Continue(());
         }
         if !wants.contains(Wants::OWNERS) {
             socket.owners = Err(Absent::NotAsked);
