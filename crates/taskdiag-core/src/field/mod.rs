@@ -19,6 +19,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::{Error, ErrorKind};
+use crate::filter::or_near;
 
 pub use files::{files_for, files_of, Files};
 pub use group::{Group, Groups};
@@ -93,11 +94,7 @@ impl UnknownField {
 
 impl fmt::Display for UnknownField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unknown field {:?}", shortened(&self.name))?;
-        match self.near.as_slice() {
-            [] => Ok(()),
-            near => write!(f, "; near it are: {}", near.join(", ")),
-        }
+        write!(f, "unknown field {:?}{}", shortened(&self.name), or_near(&self.near))
     }
 }
 
