@@ -38,6 +38,9 @@ const GROUP: u32 = 1;
 /// How long the kernel may take to answer a subscription, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// The least room for messages while the kernel is asked for an answer.
+const OPENING_BYTES: usize = 4 << 20;
+
 /// The length of the longest message.
 const MAX_MESSAGE_BYTES: usize = 256;
 
@@ -84,12 +87,6 @@ impl Connector {
             ),
             errno => Error::io("the proc connector", errno),
         })?;
-        // More than the system's limit, if permitted (CAP_NET_ADMIN). With less room more is lost,
-        // and the losses are counted.
-        let room = options.ring_bytes as usize;
-        if sockopt::set_socket_recv_buffer_size_force(&socket, room).is_err() {
-            let _ = sockopt::set_socket_recv_buffer_size(&socket, room);
-        }
         let mut connector = Connector {
             socket,
             options: options.clone(),
@@ -99,9 +96,21 @@ impl Connector {
             taken: Cell::new(0),
             overflows: 0,
         };
+        let room = options.ring_bytes as usize;
+        // What this waits for must not be lost among the events of a busy machine.
+        connector.make_room(room.max(OPENING_BYTES));
         connector.subscribe()?;
         connector.try_out()?;
+        connector.make_room(room);
         Ok(connector)
+    }
+
+    /// Sets the size of the socket's buffer, to more than the system's limit if that is permitted
+    /// (CAP_NET_ADMIN). With less room more is lost, and the losses are counted.
+    fn make_room(&self, bytes: usize) {
+        if sockopt::set_socket_recv_buffer_size_force(&self.socket, bytes).is_err() {
+            let _ = sockopt::set_socket_recv_buffer_size(&self.socket, bytes);
+        }
     }
 
     fn subscribe(&mut self) -> Result<()> {
