@@ -11,6 +11,17 @@ use taskdiag_core::filter::or_near;
 
 use crate::outcome::Failure;
 
+/// These, each once, in the order in which they come first.
+pub fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut each = Vec::new();
+    for item in items {
+        if !each.contains(&item) {
+            each.push(item);
+        }
+    }
+    each
+}
+
 /// The items that `-o` chose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen<T> {
@@ -24,32 +35,20 @@ impl<T: Copy + PartialEq> Chosen<T> {
     /// Parses lists of names; `parse` gives the items that a name stands for. A list that starts
     /// with `+` adds to the lists before it, or to the items shown without `-o`.
     pub fn parse(lists: &[String], parse: impl Fn(&str) -> Result<Vec<T>, Failure>) -> Result<Chosen<T>, Failure> {
-        let mut items = Vec::new();
-        let mut adds = lists.is_empty();
-        for (index, list) in lists.iter().enumerate() {
-            let rest = list.strip_prefix('+');
-            adds |= index == 0 && rest.is_some();
-            for name in rest.unwrap_or(list).split(',') {
-                for item in parse(name)? {
-                    if !items.contains(&item) {
-                        items.push(item);
-                    }
-                }
-            }
-        }
-        Ok(Chosen { items, adds })
+        let names = lists
+            .iter()
+            .flat_map(|list| list.strip_prefix('+').unwrap_or(list).split(','));
+        let items: Vec<Vec<T>> = names.map(parse).collect::<Result<_, _>>()?;
+        Ok(Chosen {
+            items: distinct(items.into_iter().flatten()),
+            adds: lists.first().is_none_or(|list| list.starts_with('+')),
+        })
     }
 
     /// The keys for machine-readable output. `usual` are the keys without `-o`.
     pub fn keys(&self, usual: &[T]) -> Vec<T> {
         let usual = usual.iter().filter(|_| self.adds);
-        let mut keys: Vec<T> = usual.copied().collect();
-        for &item in &self.items {
-            if !keys.contains(&item) {
-                keys.push(item);
-            }
-        }
-        keys
+        distinct(usual.chain(&self.items).copied())
     }
 
     /// The columns of a table. `usual` are the columns without `-o`. Added columns come before the

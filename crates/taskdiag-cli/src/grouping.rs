@@ -6,7 +6,7 @@ use std::io;
 use taskdiag::sockets::{Family, State};
 use taskdiag::{Absent, Field, Fields, Known, Task, Value};
 
-use crate::choice::{unknown, OrderOptions, SortBy};
+use crate::choice::{distinct, unknown, OrderOptions, SortBy};
 use crate::outcome::Failure;
 use crate::output::document::{Head, Sample};
 use crate::output::format::{Format, Machine};
@@ -84,17 +84,6 @@ pub type Groupings = Choices<&'static Grouping>;
 /// The fields of processes that groupings need.
 pub fn fields(by: &[&Grouping]) -> Fields {
     by.iter().flat_map(|by| by.fields).copied().collect()
-}
-
-/// Groupings, each once.
-pub fn distinct(by: &[&'static Grouping]) -> Vec<&'static Grouping> {
-    let mut each: Vec<&'static Grouping> = Vec::new();
-    for &by in by {
-        if !each.contains(&by) {
-            each.push(by);
-        }
-    }
-    each
 }
 
 fn text_of(name: Result<&[u8], Absent>) -> Result<Name, Absent> {
@@ -362,7 +351,7 @@ pub fn only_sums(fields: &[String], of: &str) -> Result<(), Failure> {
 impl SumLayout {
     /// What options choose. Without `--sort`, the keys are `usual`.
     pub fn new<S: Sum>(by: &[&'static Grouping], order: &OrderOptions, usual: &str) -> Result<SumLayout, Failure> {
-        let by = distinct(by);
+        let by = distinct(by.iter().copied());
         let usual = vec![usual.to_owned()];
         let sort = if order.sort.is_empty() { &usual } else { &order.sort };
         let names = || by.iter().map(|by| by.name);

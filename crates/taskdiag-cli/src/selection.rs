@@ -11,7 +11,7 @@ use taskdiag_core::field::{named, with_made_of, UnknownField};
 use taskdiag_core::filter::Column;
 use taskdiag_sys::host::possible_cpus;
 
-use crate::choice::{order, Chosen, Key, SortBy};
+use crate::choice::{distinct, order, Chosen, Key, SortBy};
 use crate::listing::{Answers, Format};
 use crate::outcome::{is_procps, say, Failure, Outcome};
 use crate::output::people;
@@ -26,15 +26,10 @@ use crate::watch::Rate;
 
 /// The fields that `-o` options name, in order, without duplicates.
 pub fn fields(lists: &[String]) -> Result<Vec<Field>, Failure> {
-    let mut fields = Vec::new();
-    for name in lists.iter().flat_map(|list| list.split(',')) {
-        for field in named(name).or_else(|_| field(name).map(Fields::from))?.iter() {
-            if !fields.contains(&field) {
-                fields.push(field);
-            }
-        }
-    }
-    Ok(fields)
+    let names = lists.iter().flat_map(|list| list.split(','));
+    let fields = names.map(|name| named(name).or_else(|_| field(name).map(Fields::from)));
+    let fields: Vec<Fields> = fields.collect::<Result<_, _>>()?;
+    Ok(distinct(fields.iter().flat_map(|fields| fields.iter())))
 }
 
 /// The field that has this name, here or in ps(1).

@@ -4,6 +4,7 @@ use taskdiag::{Absent, Value};
 use taskdiag_core::text::cgroup::{self, Pressure};
 
 use super::page::{limit, Cell};
+use crate::choice::distinct;
 use crate::output::owned::OwnedValue;
 use crate::output::relation::{columns, ColumnInfo};
 
@@ -100,13 +101,8 @@ const PRESSURES: [(&str, &str); 3] = [
 pub fn files() -> Vec<&'static str> {
     let figures = FIGURES.iter().flat_map(|(unified, other)| [unified.0, other.0]);
     let pressures = PRESSURES.iter().map(|(file, _)| *file);
-    let mut files: Vec<&str> = Vec::new();
-    for file in figures.chain(pressures).chain(["cpu.cfs_period_us"]) {
-        if !file.is_empty() && !files.contains(&file) {
-            files.push(file);
-        }
-    }
-    files
+    let files = figures.chain(pressures).chain(["cpu.cfs_period_us"]);
+    distinct(files.filter(|file| !file.is_empty()))
 }
 
 fn text<'a>(texts: &'a [Text], file: &str) -> Result<&'a [u8], Absent> {

@@ -33,6 +33,7 @@ use rustix::time::ClockId;
 use taskdiag::Query;
 use taskdiag_sys::host::now_ns;
 
+use crate::choice::distinct;
 use crate::events::listener::Listening;
 use crate::events::stop::Stop;
 use crate::host::Stat;
@@ -140,16 +141,6 @@ fn deadline(text: &str) -> Result<Duration, String> {
     Ok(deadline)
 }
 
-/// Removes what is given again.
-fn unique<T: Clone + PartialEq>(list: &mut Vec<T>) {
-    let mut seen = Vec::new();
-    list.retain(|one| {
-        let is_new = !seen.contains(one);
-        seen.extend(is_new.then(|| one.clone()));
-        is_new
-    });
-}
-
 impl Args {
     /// The limits on groups and thread names with their own series.
     fn limits(&self) -> Limits {
@@ -180,8 +171,8 @@ impl Args {
 }
 
 pub fn run(mut args: Args) -> Result<Outcome, Failure> {
-    unique(&mut args.by);
-    unique(&mut args.cache);
+    args.by = distinct(args.by);
+    args.cache = distinct(args.cache);
     let config = match &args.config {
         Some(path) => Config::read(path)?,
         None => Config::usual(),
@@ -279,8 +270,7 @@ mod tests {
             assert!(parse(&["--deadline", text]).is_err(), "{text}");
         }
         assert!(parse(&["--deadline", "1h"]).is_ok());
-        let mut args = parse(&["--cache", "/x", "--cache", "/y", "--cache", "/x"]).expect("options");
-        unique(&mut args.cache);
-        assert_eq!(args.cache, [PathBuf::from("/x"), PathBuf::from("/y")]);
+        let args = parse(&["--cache", "/x", "--cache", "/y", "--cache", "/x"]).expect("options");
+        assert_eq!(distinct(args.cache), [PathBuf::from("/x"), PathBuf::from("/y")]);
     }
 }

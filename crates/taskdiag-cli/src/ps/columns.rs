@@ -9,6 +9,7 @@ use super::host::pid_digits;
 use super::lines::ColumnLayout;
 use super::options::PsOptions;
 use super::specifiers::{self, Justify, Specifier, Width, SET};
+use crate::choice::distinct;
 use crate::outcome::{is_procps, Failure};
 use crate::output::listing::ListingColumn;
 use crate::output::table::Align;
@@ -297,19 +298,10 @@ pub fn preset(ps_options: &PsOptions) -> Vec<Column> {
 
 /// The fields that columns represent, each once.
 pub fn fields(columns: &[Column]) -> Vec<Field> {
-    let mut fields = Vec::new();
-    for column in columns {
-        let of_column = match &column.shows {
-            ColumnContent::Specifier(specifier) => specifier.stands_for.to_vec(),
-            ColumnContent::Native(shown) => shown.content.needs().map(|column| Field::ALL[column]).collect(),
-        };
-        for field in of_column {
-            if !fields.contains(&field) {
-                fields.push(field);
-            }
-        }
-    }
-    fields
+    distinct(columns.iter().flat_map(|column| match &column.shows {
+        ColumnContent::Specifier(specifier) => specifier.stands_for.to_vec(),
+        ColumnContent::Native(shown) => shown.content.needs().map(|column| Field::ALL[column]).collect(),
+    }))
 }
 
 /// The places of columns on a line.

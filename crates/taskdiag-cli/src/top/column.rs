@@ -2,7 +2,7 @@
 
 use taskdiag::{Field, Fields, Group};
 
-use crate::choice::SortBy;
+use crate::choice::{distinct, SortBy};
 use crate::outcome::Failure;
 use crate::output::cell::is_number;
 use crate::output::listing::{CompositeCell, Content, ListingColumn};
@@ -185,13 +185,9 @@ pub fn names() -> Vec<String> {
     let own = WORDS.map(|(word, _)| word).into_iter().chain(Rate::ALL.map(Rate::name));
     let of_ps = specifiers::TABLE.iter().map(|one| one.name);
     let of_ps = of_ps.filter(|name| field_of(name).is_some_and(|field| field.is_ok()));
-    let mut names: Vec<String> = Vec::new();
-    for name in Field::ALL.iter().map(|field| field.name()).chain(own).chain(of_ps) {
-        if SortKey::named(name).is_ok() && !names.iter().any(|known| known == name) {
-            names.push(name.to_owned());
-        }
-    }
-    names
+    let names = Field::ALL.iter().map(|field| field.name()).chain(own).chain(of_ps);
+    let names = distinct(names.filter(|name| SortKey::named(name).is_ok()));
+    names.into_iter().map(str::to_owned).collect()
 }
 
 /// Adds the names that are not fields to a message.

@@ -3,8 +3,8 @@
 use taskdiag::Identity;
 
 use super::groups::{By, CYCLE};
-use crate::choice::unknown;
-use crate::grouping::{distinct, Grouping, Name, OF_PROCESSES};
+use crate::choice::{distinct, unknown};
+use crate::grouping::{Grouping, Name, OF_PROCESSES};
 use crate::outcome::Failure;
 
 /// The kind of the table's rows.
@@ -30,7 +30,7 @@ const WORDS: [(&str, Rows); 3] = [
 impl Rows {
     /// Sums by these, which stay in memory: they are chosen once.
     pub fn by(by: &[&'static Grouping]) -> Rows {
-        Rows::By(distinct(by).leak())
+        Rows::By(distinct(by.iter().copied()).leak())
     }
 
     /// Its name in settings.

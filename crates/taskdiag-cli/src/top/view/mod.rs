@@ -18,7 +18,7 @@ use super::prompt::Line;
 use super::rows::{Id, Rows, Target};
 use super::settings::setting;
 use super::source::Step;
-use crate::choice::Chosen;
+use crate::choice::{distinct, Chosen};
 use crate::complete;
 use crate::history;
 use crate::outcome::Failure;
@@ -616,12 +616,7 @@ impl View {
 
     /// Sorts by the column next to the current sort column.
     fn sort_by_neighbour(&mut self, next: bool) {
-        let mut keys: Vec<SortKey> = Vec::new();
-        for key in self.shown().into_iter().map(TopColumn::sort_key) {
-            if !keys.contains(&key) {
-                keys.push(key);
-            }
-        }
+        let keys = distinct(self.shown().into_iter().map(TopColumn::sort_key));
         let here = keys.iter().position(|&key| key == self.order.key);
         let there = match (here, next) {
             (Some(here), true) => (here + 1).min(keys.len().saturating_sub(1)),
