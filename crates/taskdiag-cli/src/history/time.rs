@@ -18,20 +18,17 @@ pub fn moment(text: &str) -> Result<i64, String> {
 
 /// Formats a time for people, in local time.
 pub fn shown(wall_ns: i64) -> String {
-    let timestamp = Timestamp::from_nanosecond(wall_ns.into()).unwrap_or_default();
-    timestamp
-        .to_zoned(TimeZone::system())
-        .strftime("%Y-%m-%d %H:%M:%S")
-        .to_string()
+    local(wall_ns, "%Y-%m-%d %H:%M:%S")
 }
 
 /// As [`shown`], to the millisecond.
 pub fn precise(wall_ns: i64) -> String {
-    format!(
-        "{}.{:03}",
-        shown(wall_ns),
-        wall_ns.div_euclid(1_000_000).rem_euclid(1000)
-    )
+    local(wall_ns, "%Y-%m-%d %H:%M:%S.%3f")
+}
+
+fn local(wall_ns: i64, format: &str) -> String {
+    let timestamp = Timestamp::from_nanosecond(wall_ns.into()).unwrap_or_default();
+    timestamp.to_zoned(TimeZone::system()).strftime(format).to_string()
 }
 
 /// Formats a time for programs: RFC 3339 in UTC, to the millisecond.

@@ -192,7 +192,14 @@ impl<'a> Inspector<'a> {
 
     fn files(&mut self, process: &Snapshot) -> Result<Vec<OfKind>, Reason> {
         let mut kinds: Vec<OfKind> = Vec::new();
-        let changed = self.descriptors(process, files::FileField::Kind, None, |_, file| {
+        let mut request = files::Request::default();
+        request.uses = files::Use::Fd.into();
+        request.fields = files::FileField::Kind.into();
+        let answer = self.handle.files(process, &request, |_, file| {
+            // Those that threads have for themselves are no descriptors of the process.
+            if file.tid.is_some() {
+                return ControlFlow::Continue(());
+            }
             let kind = match file.kind {
                 Ok(Kind::Anon(kind)) => Ok(kind.name()),
                 kind => kind.map(Kind::name).map_err(Absent::as_str),
@@ -209,7 +216,13 @@ impl<'a> Inspector<'a> {
                     deleted,
                 }),
             }
-        })?;
+            ControlFlow::Continue(())
+        });
+        let changed = match answer.map_err(|error| reason(&error))? {
+            answer if answer.denied > 0 => return Err("denied"),
+            answer if answer.no_thread > 0 => return Err(Absent::NoThread.as_str()),
+            answer => answer.changed,
+        };
         if changed > 0 {
             let gone = Absent::Gone.as_str();
             kinds.push(OfKind {
@@ -220,33 +233,6 @@ impl<'a> Inspector<'a> {
         }
         kinds.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.kind.cmp(&b.kind)));
         Ok(kinds)
-    }
-
-    /// Passes on the descriptors of the process. Returns the number of those that led to one file
-    /// after another.
-    fn descriptors(
-        &mut self,
-        process: &Snapshot,
-        field: files::FileField,
-        kind: Option<Kind>,
-        mut each: impl FnMut(&Task<'_>, &files::OpenFile<'_>),
-    ) -> Result<u64, Reason> {
-        let mut request = files::Request::default();
-        request.uses = files::Use::Fd.into();
-        request.fields = field.into();
-        request.kinds = kind.map(Into::into);
-        let answer = self.handle.files(process, &request, |task, file| {
-            // Those that threads have for themselves are no descriptors of the process.
-            if file.tid.is_none() {
-                each(task, file);
-            }
-            ControlFlow::Continue(())
-        });
-        match answer.map_err(|error| reason(&error))? {
-            answer if answer.denied > 0 => Err("denied"),
-            answer if answer.no_thread > 0 => Err(Absent::NoThread.as_str()),
-            answer => Ok(answer.changed),
-        }
     }
 
     fn sockets(&mut self, process: &Snapshot) -> Result<Vec<Vec<Cell>>, Reason> {

@@ -1,6 +1,6 @@
 //! The cells of tables: values for people.
 
-use std::fmt::Write as _;
+use std::io::Write as _;
 
 use clap::ValueEnum;
 use taskdiag::{Arguments, Kind, Value};
@@ -222,14 +222,7 @@ pub fn separated<T>(
 
 /// Appends formatted text.
 pub fn formatted(out: &mut Vec<u8>, arguments: std::fmt::Arguments<'_>) {
-    struct Bytes<'a>(&'a mut Vec<u8>);
-    impl std::fmt::Write for Bytes<'_> {
-        fn write_str(&mut self, text: &str) -> std::fmt::Result {
-            self.0.extend_from_slice(text.as_bytes());
-            Ok(())
-        }
-    }
-    let _ = Bytes(out).write_fmt(arguments);
+    let _ = out.write_fmt(arguments);
 }
 
 #[cfg(test)]

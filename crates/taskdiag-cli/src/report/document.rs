@@ -14,8 +14,9 @@ use super::series::{Amounts, Groups, LargestGroups, Resource, Series, MAX_SERIES
 use crate::grouping::Name;
 use crate::mem::{Account, AccountLine};
 use crate::outcome::counted;
+use crate::output::people;
 use crate::output::relation::NONE;
-use crate::output::{people, text};
+use crate::output::text::escaped;
 
 /// How many processes are shown individually. Others are summed by group.
 const MAX_PROCESSES: usize = 400;
@@ -135,19 +136,12 @@ fn ms(wall_ns: i64) -> i64 {
     wall_ns.div_euclid(1_000_000)
 }
 
-/// Bytes as text for people. The result is always UTF-8.
-fn shown(bytes: &[u8]) -> String {
-    let mut out = Vec::with_capacity(bytes.len());
-    text::escape(&mut out, bytes);
-    String::from_utf8_lossy(&out).into_owned()
-}
-
 /// A name: a text; `null` for processes that are in no group; `false` for processes whose group is
 /// unknown.
 fn name(name: &Name) -> Value {
     match name {
         Name::Text(text) if text.is_empty() => Value::Null,
-        Name::Text(text) => shown(text).into(),
+        Name::Text(text) => escaped(text).into(),
         _ => false.into(),
     }
 }
@@ -206,7 +200,7 @@ fn moment(present: &Present) -> Value {
     let process = |process: &super::present::Process| {
         json!({
             "pid": process.pid,
-            "comm": shown(&process.comm),
+            "comm": escaped(&process.comm),
             "user": process.user,
             "bytes": process.bytes,
             "is_resident": process.is_resident,
@@ -281,7 +275,7 @@ fn cached(tree: &Tree) -> Value {
         let usage = sum.usage(Source::of_this_host());
         let bytes = |quantity| usage.and_then(|usage| usage.bytes(quantity)).ok();
         json!({
-            "path": shown(path),
+            "path": escaped(path),
             "cached": bytes(Quantity::Cached),
             "dirty": bytes(Quantity::Dirty),
             "size": sum.size_bytes,
@@ -314,14 +308,14 @@ fn unit_of(cgroup: &[u8]) -> Option<Value> {
     let is_unit = [&b".service"[..], b".scope"]
         .iter()
         .any(|ending| last.ends_with(ending));
-    is_unit.then(|| shown(last).into())
+    is_unit.then(|| escaped(last).into())
 }
 
 fn incident(incident: &Incident) -> Value {
     let processes = |count: u64| counted(count, "process");
     let (kind, text, unit, program) = match &incident.what {
         IncidentKind::OomInCgroup(cgroup, count) => {
-            let text = format!("{} killed for lack of memory in {}", processes(*count), shown(cgroup));
+            let text = format!("{} killed for lack of memory in {}", processes(*count), escaped(cgroup));
             ("oom", text, unit_of(cgroup), None)
         }
         IncidentKind::OomInMachine(count) => {
@@ -330,11 +324,11 @@ fn incident(incident: &Incident) -> Value {
         }
         IncidentKind::OomKill(kill) => {
             let place = match &kill.cgroup {
-                Some(cgroup) => format!("in {}", shown(cgroup)),
+                Some(cgroup) => format!("in {}", escaped(cgroup)),
                 None => "in a cgroup of which no point has a process".to_owned(),
             };
             let says = if kill.is_logged { ", says the kernel's log" } else { "" };
-            let comm = shown(&kill.comm);
+            let comm = escaped(&kill.comm);
             let text = format!("{comm} (pid {}) killed for lack of memory {place}{says}", kill.pid);
             ("oom", text, kill.cgroup.as_deref().and_then(unit_of), Some(comm))
         }
@@ -351,21 +345,21 @@ fn incident(incident: &Incident) -> Value {
                 bursts.iter().map(Forks::rate).fold(0.0, f64::max),
                 if bursts.len() > 1 { " at most" } else { "" },
                 sum(|forks| forks.most),
-                shown(program),
+                escaped(program),
                 match &unit[..] {
                     b"" | b"/" => "no unit".to_owned(),
-                    unit => shown(unit),
+                    unit => escaped(unit),
                 }
             );
-            ("forks", text, Some(unit_or_null(unit)), Some(shown(program)))
+            ("forks", text, Some(unit_or_null(unit)), Some(escaped(program)))
         }
         IncidentKind::Restart(unit) => {
-            let unit = shown(unit);
+            let unit = escaped(unit);
             ("restart", format!("{unit} restarted"), Some(unit.into()), None)
         }
         IncidentKind::FullDisk(path, percent, free) => {
             let free = people::size_text(*free);
-            let text = format!("{} is full: {percent} % used, {free} free", shown(path));
+            let text = format!("{} is full: {percent} % used, {free} free", escaped(path));
             ("disk", text, None, None)
         }
         IncidentKind::Boot => ("boot", "the machine started".to_owned(), None, None),

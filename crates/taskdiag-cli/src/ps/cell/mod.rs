@@ -13,11 +13,10 @@ mod tests;
 mod times;
 mod users;
 
-use std::io::Write as _;
-
 use taskdiag::{Field, Kind, Value};
 
 use super::host::Host;
+use crate::output::cell::formatted;
 use crate::output::people;
 use crate::output::relation::{Absences, Row, NONE};
 use crate::output::text::{all, changes_the_display};
@@ -74,7 +73,7 @@ impl<'a> Cell<'a> {
     }
 
     fn write(&mut self, arguments: std::fmt::Arguments<'_>) {
-        let _ = self.out.write_fmt(arguments);
+        formatted(self.out, arguments);
     }
 
     /// Appends a value with `write`, or a dash if it is missing.
@@ -128,12 +127,6 @@ impl<'a> Cell<'a> {
     /// Appends text that the process chose.
     fn plain(&mut self, bytes: &[u8]) {
         plain(self.out, bytes, self.host.is_utf8);
-    }
-}
-
-impl std::fmt::Debug for Cell<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Cell").field("out", &self.out).finish_non_exhaustive()
     }
 }
 
