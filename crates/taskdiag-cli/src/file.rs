@@ -16,11 +16,7 @@ pub fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     options.custom_flags(flags.bits() as i32).mode(0o644).open(path)
 }
 
-/// Reads a regular file of at most `most_kib` KiB.
-///
-/// # Errors
-///
-/// Fails with what is wrong, without the file name.
+/// Reads a regular file of at most `most_kib` KiB. The error says what is wrong, without the file name.
 pub fn read(file: &File, most_kib: u64) -> Result<Vec<u8>, String> {
     let failed = |error: io::Error| message(&error);
     if !file.metadata().map_err(failed)?.is_file() {
@@ -46,9 +42,6 @@ pub fn beginning(path: &Path, most: u64) -> Option<Vec<u8>> {
 /// turn. In a directory that everybody may write to, a link or another file than a regular one counts
 /// only if its owner is the caller or the owner of the directory, as with `fs.protected_symlinks` and
 /// `fs.protected_fifos` of the kernel (proc(5)), whatever those are set to: anybody can put one there.
-///
-/// # Errors
-///
 /// Fails with [`io::ErrorKind::PermissionDenied`] for others, and if links lead nowhere.
 pub fn target(path: &Path) -> io::Result<PathBuf> {
     const LINKS: usize = 40;

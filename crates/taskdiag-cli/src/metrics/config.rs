@@ -60,11 +60,7 @@ impl Config {
         Config::parse(USUAL).expect("it is a configuration")
     }
 
-    /// Reads a file.
-    ///
-    /// # Errors
-    ///
-    /// A message with the file's name and, if the problem is in its text, the line.
+    /// Reads a file. The error has the file's name and, if the problem is in its text, the line.
     pub fn read(path: &Path) -> Result<Config, String> {
         let name = path.display();
         let opened = file::open(path, OpenOptions::new().read(true)).map_err(|error| message(&error));
@@ -79,10 +75,6 @@ impl Config {
     }
 
     /// Parses the text of a file.
-    ///
-    /// # Errors
-    ///
-    /// The problem and its line.
     pub fn parse(text: &str) -> Result<Config, Wrong> {
         let documents = load(text)?;
         let mut warnings = Vec::new();

@@ -69,11 +69,7 @@ pub struct SocketFile {
 }
 
 impl Listener {
-    /// Listens.
-    ///
-    /// # Errors
-    ///
-    /// A message that names the address.
+    /// Listens. The error names the address.
     pub fn open(address: &Address) -> Result<Listener, String> {
         let opened = match address {
             Address::Internet(addresses) => open_internet(addresses).map(Listener::Internet),

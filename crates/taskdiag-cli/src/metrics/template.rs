@@ -42,10 +42,6 @@ pub struct Needs {
 
 impl Template {
     /// Parses a template.
-    ///
-    /// # Errors
-    ///
-    /// The problem.
     pub fn parse(text: &str) -> Result<Template, String> {
         let mut pieces = Vec::new();
         let mut rest = text;

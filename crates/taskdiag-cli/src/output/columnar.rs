@@ -58,14 +58,6 @@ enum Writer {
     Arrow(Box<StreamWriter<Output>>),
 }
 
-impl std::fmt::Debug for ColumnarWriter {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ColumnarWriter")
-            .field("rows", &self.rows)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Values {
     fn new(column: &ColumnInfo) -> Values {
         match column.kind {
@@ -160,11 +152,7 @@ fn as_text(bytes: &[u8]) -> String {
 
 impl ColumnarWriter {
     /// A writer of rows with these columns. With `named`, numbers that have names get another
-    /// column for the names.
-    ///
-    /// # Errors
-    ///
-    /// Fails if standard output is a terminal.
+    /// column for the names. Fails if standard output is a terminal.
     pub fn new(
         form: Columnar,
         columns: impl IntoIterator<Item = ColumnInfo>,

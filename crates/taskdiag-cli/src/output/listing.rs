@@ -264,7 +264,6 @@ const ROWS_AT_ONCE: usize = 1000;
 const SLACK: usize = 4096;
 
 /// Rows while they are being written.
-#[derive(Debug)]
 pub struct Listing<'a> {
     layout: &'a Layout,
     cells: Cells,
@@ -280,7 +279,6 @@ pub struct Listing<'a> {
     pub absences: Absences,
 }
 
-#[derive(Debug)]
 enum Sink {
     Table {
         table: Box<Table>,

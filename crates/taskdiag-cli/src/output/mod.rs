@@ -58,12 +58,7 @@ impl Output {
     }
 
     /// Writes the buffer. This does not use `std::io::stdout`, which searches all of it for line
-    /// ends.
-    ///
-    /// # Errors
-    ///
-    /// Those of write(2), and an error if standard output is closed and there is something to
-    /// write.
+    /// ends. Fails, too, if standard output is closed and there is something to write.
     pub fn flush(&mut self) -> io::Result<()> {
         if !self.buffer.is_empty() {
             check_open()?;

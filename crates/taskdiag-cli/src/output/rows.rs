@@ -151,7 +151,6 @@ pub struct RowOptions {
 }
 
 /// Rows while they are being written to standard output.
-#[derive(Debug)]
 pub struct Rows {
     machine: Machine,
     sink: Sink,
@@ -159,7 +158,6 @@ pub struct Rows {
     sample: Vec<OwnedValue>,
 }
 
-#[derive(Debug)]
 enum Sink {
     Text {
         writer: Box<RowWriter>,

@@ -117,10 +117,6 @@ impl Disk {
     }
 
     /// Checks that a file was not removed. It could be written to, but nobody could read it.
-    ///
-    /// # Errors
-    ///
-    /// If it was.
     fn check_there(&self, name: &str) -> io::Result<()> {
         match statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(_) => Ok(()),
@@ -227,11 +223,7 @@ fn list_in(directory: impl AsFd) -> io::Result<Vec<RecordingFile>> {
 const MAX_FILE_BYTES: u64 = 1 << 30;
 
 /// Reads a file of a recording. Of a file that is not one, reads only the beginning: it may be
-/// anything.
-///
-/// # Errors
-///
-/// If it is not a regular file, or larger than any that a recorder writes.
+/// anything. Fails if it is not a regular file, or larger than any that a recorder writes.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut file = File::from(openat(CWD, path, CAREFUL | OFlags::RDONLY, Mode::empty())?);
     let metadata = file.metadata()?;

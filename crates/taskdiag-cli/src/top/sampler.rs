@@ -102,11 +102,7 @@ impl Sampler {
         let _ = self.orders.send(order);
     }
 
-    /// Takes a report, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the thread has ended, which only a panic causes.
+    /// Takes a report, if there is one. Fails if the thread has ended, which only a panic causes.
     pub fn report(&self) -> io::Result<Option<Report>> {
         use std::sync::mpsc::TryRecvError;
         let mut count = [0; 8];

@@ -106,14 +106,6 @@ pub struct Sheet {
     order: &'static [usize],
 }
 
-impl std::fmt::Debug for Sheet {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sheet")
-            .field("path", &self.path)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Sheet {
     /// Creates a file under a temporary name, until [`finish`](Sheet::finish).
     pub fn create(path: &Path, name: &str, columns: Vec<ColumnInfo>, order: &'static [usize]) -> io::Result<Sheet> {
