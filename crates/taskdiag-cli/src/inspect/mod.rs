@@ -11,7 +11,6 @@ mod unit;
 mod write;
 
 use clap::Args as ClapArgs;
-use taskdiag::{Absent, Task};
 
 use crate::listing::{self, Machine};
 use crate::outcome::{lacking, say, say_denied, Failure, Outcome};
@@ -20,10 +19,11 @@ use crate::output::relation::Absences;
 use crate::output::Output;
 use crate::source::SourceOptions;
 use crate::{proc, quantity};
+use cgroup::UNSUPPORTED;
 pub use cgroup::{files as cgroup_files, pressures, used as cgroup_use};
 use facts::Inspector;
 pub use page::{limits, mappings, variables};
-use page::{page, Body, Facts, PagePart};
+use page::{page, Facts, PagePart};
 pub use sections::{Info, Section, Shape, LIMITED, NAMESPACES, SECTIONS};
 pub use write::{texts, Texts, PATHS};
 
@@ -84,13 +84,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let parts = page(&facts).ok_or_else(|| lacking(args.pid))?;
     match args.output.machine() {
         Some(machine) => write_document(machine, &facts, &parts)?,
-        None => {
-            let look = write::Look {
-                exact: args.output.bytes,
-                all: args.output.all,
-            };
-            write::for_people(&parts, look)?;
-        }
+        None => write::for_people(&parts, args.output)?,
     }
     let outcome = report(&parts);
     // Then nearly all of the page is unsupported.
@@ -103,7 +97,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     }
 }
 
-fn write_document(machine: Machine, facts: &Facts, parts: &[PagePart<'_>]) -> std::io::Result<()> {
+fn write_document(machine: Machine, facts: &Facts, parts: &[PagePart]) -> std::io::Result<()> {
     let answers = facts.process.answers();
     let sources = answers.filter_map(|(group, answer)| Some((group.name(), answer.ok()?.name())));
     let head = Head::new("inspect", sources.collect(), facts.process.counters().named());
@@ -115,31 +109,23 @@ fn write_document(machine: Machine, facts: &Facts, parts: &[PagePart<'_>]) -> st
 }
 
 /// Reports what is missing. What this kernel does not have is mentioned only on the page.
-fn report(parts: &[PagePart<'_>]) -> Outcome {
+fn report(parts: &[PagePart]) -> Outcome {
     let mut absences = Absences::default();
-    let mut count = |task: &Task<'_>, part: &PagePart<'_>| {
-        for &field in part.section.fields() {
-            if let Err(reason) = task.value(field) {
-                if reason != Absent::Unsupported {
-                    absences.count(field as usize, reason.as_str());
-                }
-            }
-        }
-    };
     let mut outcome = Outcome::Complete;
     for part in parts {
         let key = part.section.info().key;
+        let rows = part.body.as_deref().unwrap_or_default();
+        let fields = rows.iter().flat_map(|row| part.section.fields().iter().zip(row));
+        for (&field, cell) in fields {
+            if let Err(reason) = cell.as_ref().map_err(|reason| *reason) {
+                if reason != UNSUPPORTED {
+                    absences.count(field as usize, reason);
+                }
+            }
+        }
         let reason = match &part.body {
-            Ok(Body::Task(task)) => {
-                count(task, part);
-                None
-            }
-            Ok(Body::Tasks(tasks)) => {
-                tasks.iter().for_each(|task| count(task, part));
-                None
-            }
             // The kind of a file or the family of a socket: without it, nothing is known.
-            Ok(Body::List(rows)) if matches!(part.section, Section::Files | Section::Sockets) => {
+            Ok(rows) if matches!(part.section, Section::Files | Section::Sockets) => {
                 rows.iter().find_map(|row| row.first()?.as_ref().err())
             }
             Ok(_) => None,

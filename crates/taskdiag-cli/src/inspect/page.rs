@@ -1,6 +1,6 @@
 //! The content of the page about a process: a pure function of the collected facts.
 
-use taskdiag::{Absent, Arguments, Snapshot, Task};
+use taskdiag::{Absent, Arguments, Field, Snapshot, Task};
 use taskdiag_core::text::unit::Setting;
 
 use super::cgroup::{self, Text};
@@ -8,6 +8,7 @@ use super::sections::{Section, NAMESPACES, SECTIONS};
 use super::unit;
 use crate::maps::FileSum;
 use crate::output::owned::OwnedValue;
+use crate::output::relation::Row as _;
 
 /// Why something is missing, as a word.
 pub type Reason = &'static str;
@@ -40,7 +41,7 @@ pub struct Facts {
     /// Its descriptors, by kind.
     pub files: Result<Vec<OfKind>, Reason>,
     /// Its sockets, with the values of the section.
-    pub sockets: Result<Vec<Vec<Cell>>, Reason>,
+    pub sockets: Result<Rows, Reason>,
     /// The names of the requested variables; empty for all. `None`: not requested.
     pub environ: Option<Vec<String>>,
 }
@@ -55,65 +56,60 @@ pub struct OfKind {
     pub deleted: Result<u64, Reason>,
 }
 
+/// The rows of a section, each with a cell for each of its columns. A section that is no list has one.
+pub type Rows = Vec<Vec<Cell>>;
+
 #[derive(Debug)]
-pub struct PagePart<'a> {
+pub struct PagePart {
     pub section: Section,
     /// Its content.
-    pub body: Result<Body<'a>, Reason>,
-}
-
-/// The content of a part, by the shape of its section.
-#[derive(Debug)]
-pub enum Body<'a> {
-    /// The task whose fields are shown.
-    Task(Task<'a>),
-    /// The tasks whose fields are shown.
-    Tasks(Vec<Task<'a>>),
-    /// A value for each key.
-    Values(Vec<Cell>),
-    /// Rows of values.
-    List(Vec<Vec<Cell>>),
+    pub body: Result<Rows, Reason>,
 }
 
 /// The page, section by section. `None` if the process is not among the facts.
-pub fn page(facts: &Facts) -> Option<Vec<PagePart<'_>>> {
+pub fn page(facts: &Facts) -> Option<Vec<PagePart>> {
     let task = facts.process.tasks().next()?;
     let parts = SECTIONS.iter().filter_map(|&(section, _)| {
-        let body = body(section, facts, task)?;
+        let body = body(section, facts, &task)?;
         Some(PagePart { section, body })
     });
     Some(parts.collect())
 }
 
-fn body<'a>(section: Section, facts: &'a Facts, task: Task<'a>) -> Option<Result<Body<'a>, Reason>> {
-    let body = match section {
-        Section::Parents => Ok(Body::Tasks(
-            facts.parents.iter().flat_map(|parent| parent.tasks().next()).collect(),
-        )),
-        Section::Threads => found(&facts.threads).map(|threads| Body::Tasks(threads.tasks().collect())),
-        Section::Unit => found(&facts.settings).map(|settings| Body::List(unit::compare(settings, &task))),
-        Section::Limits => limits(&task, facts.user_threads).map(Body::List),
+fn body(section: Section, facts: &Facts, task: &Task<'_>) -> Option<Result<Rows, Reason>> {
+    let values = |task: Task<'_>| -> Vec<Cell> {
+        let cell = |&field: &Field| task.cell(field as usize).map(OwnedValue::new);
+        section.fields().iter().map(cell).collect()
+    };
+    let rows = match section {
+        Section::Parents => {
+            let parents = facts.parents.iter().flat_map(|parent| parent.tasks().next());
+            Ok(parents.map(values).collect())
+        }
+        Section::Threads => found(&facts.threads).map(|threads| threads.tasks().map(values).collect()),
+        Section::Unit => found(&facts.settings).map(|settings| unit::compare(settings, task)),
+        Section::Limits => limits(task, facts.user_threads),
         Section::CgroupUse => match facts.cgroup.iter().find(|text| text.is_ok()) {
-            Some(_) => Ok(Body::Values(cgroup::used(&facts.cgroup))),
+            Some(_) => Ok(vec![cgroup::used(&facts.cgroup)]),
             None => Err(why_no_cgroup(facts)),
         },
-        Section::Pressure => cgroup::pressures(&facts.cgroup).map(Body::List),
-        Section::Namespaces => Ok(Body::List(namespaces(facts, &task))),
-        Section::Mappings => found(&facts.mappings).map(|sums| Body::List(mappings(sums))),
+        Section::Pressure => cgroup::pressures(&facts.cgroup),
+        Section::Namespaces => Ok(namespaces(facts, task)),
+        Section::Mappings => found(&facts.mappings).map(|sums| mappings(sums)),
         Section::Network => {
             let counted = task.net_since_ns().map_err(Absent::as_str);
-            counted.map(|_| Body::Task(task))
+            counted.map(|_| vec![values(*task)])
         }
-        Section::Files => found(&facts.files).map(|kinds| Body::List(files(kinds))),
-        Section::Sockets => facts.sockets.clone().map(Body::List),
+        Section::Files => found(&facts.files).map(|kinds| files(kinds)),
+        Section::Sockets => facts.sockets.clone(),
         Section::Environ => {
             let names = facts.environ.as_ref()?;
             let environ = task.environ().map_err(Absent::as_str);
-            environ.map(|environ| Body::List(variables(environ, names)))
+            environ.map(|environ| variables(environ, names))
         }
-        _ => Ok(Body::Task(task)),
+        _ => Ok(vec![values(*task)]),
     };
-    Some(body)
+    Some(rows)
 }
 
 /// What was found, or why nothing was.
@@ -128,7 +124,7 @@ fn why_no_cgroup(facts: &Facts) -> Reason {
 
 /// A row for each limit: its soft and hard value and the current use. `user_threads` is the current
 /// use of `nproc`.
-pub fn limits(task: &Task<'_>, user_threads: Result<u64, Reason>) -> Result<Vec<Vec<Cell>>, Reason> {
+pub fn limits(task: &Task<'_>, user_threads: Result<u64, Reason>) -> Result<Rows, Reason> {
     const SECOND: u64 = 1_000_000_000;
     let used = |limit: &str| -> Result<u64, Reason> {
         let used = match limit {
@@ -169,9 +165,9 @@ pub fn limits(task: &Task<'_>, user_threads: Result<u64, Reason>) -> Result<Vec<
     Ok(limits.iter().map(row).collect())
 }
 
-fn namespaces(facts: &Facts, task: &Task<'_>) -> Vec<Vec<Cell>> {
+fn namespaces(facts: &Facts, task: &Task<'_>) -> Rows {
     let own = facts.own.as_ref().ok().and_then(|own| own.tasks().next());
-    let row = |(name, field): (&'static str, taskdiag::Field)| {
+    let row = |(name, field): (&'static str, Field)| {
         let theirs = task.value(field).map_err(Absent::as_str);
         let ours = match (&facts.own, own.as_ref()) {
             (Err(reason), _) => Err(*reason),
@@ -185,7 +181,7 @@ fn namespaces(facts: &Facts, task: &Task<'_>) -> Vec<Vec<Cell>> {
 }
 
 /// A row for each sum of mappings.
-pub fn mappings(sums: &[FileSum]) -> Vec<Vec<Cell>> {
+pub fn mappings(sums: &[FileSum]) -> Rows {
     let known = |bytes: Result<u64, Absent>| bytes.map(OwnedValue::Unsigned).map_err(Absent::as_str);
     let row = |sum: &FileSum| {
         vec![
@@ -200,7 +196,7 @@ pub fn mappings(sums: &[FileSum]) -> Vec<Vec<Cell>> {
     sums.iter().map(row).collect()
 }
 
-fn files(kinds: &[OfKind]) -> Vec<Vec<Cell>> {
+fn files(kinds: &[OfKind]) -> Rows {
     let row = |of: &OfKind| {
         vec![
             of.kind.map(|kind| OwnedValue::Text(kind.into())),
@@ -213,7 +209,7 @@ fn files(kinds: &[OfKind]) -> Vec<Vec<Cell>> {
 
 /// The variables of an environment with these names, in the order of the environment; all if there
 /// are no names. A requested variable that does not exist has no value.
-pub fn variables(environ: Arguments<'_>, names: &[String]) -> Vec<Vec<Cell>> {
+pub fn variables(environ: Arguments<'_>, names: &[String]) -> Rows {
     let row = |name: &[u8], value: Option<&[u8]>| {
         let value = value.map(|value| OwnedValue::Text(value.into()));
         vec![Ok(OwnedValue::Text(name.into())), value.ok_or("none")]
@@ -227,7 +223,7 @@ pub fn variables(environ: Arguments<'_>, names: &[String]) -> Vec<Vec<Cell>> {
     let all: Vec<_> = environ.iter().map(split).collect();
     let is_asked = |name: &[u8]| names.is_empty() || names.iter().any(|asked| asked.as_bytes() == name);
     let found = all.iter().filter(|(name, _)| is_asked(name));
-    let mut rows: Vec<Vec<Cell>> = found.map(|(name, value)| row(name, value.as_deref())).collect();
+    let mut rows: Rows = found.map(|(name, value)| row(name, value.as_deref())).collect();
     let is_missing = |asked: &&String| all.iter().all(|(name, _)| name != asked.as_bytes());
     rows.extend(names.iter().filter(is_missing).map(|name| row(name.as_bytes(), None)));
     rows
@@ -235,7 +231,7 @@ pub fn variables(environ: Arguments<'_>, names: &[String]) -> Vec<Vec<Cell>> {
 
 #[cfg(test)]
 mod tests {
-    use taskdiag::{Field, Handle, Query, Value};
+    use taskdiag::{Handle, Query, Value};
 
     use super::super::sections::fields_of_process;
     use super::*;
@@ -265,7 +261,7 @@ mod tests {
         }
     }
 
-    fn part<'a>(parts: &'a [PagePart<'_>], section: Section) -> &'a Result<Body<'a>, Reason> {
+    fn part(parts: &[PagePart], section: Section) -> &Result<Rows, Reason> {
         &parts
             .iter()
             .find(|part| part.section == section)
@@ -273,10 +269,8 @@ mod tests {
             .body
     }
 
-    fn row<'a>(parts: &'a [PagePart<'_>], section: Section, name: &str) -> &'a [Cell] {
-        let Ok(Body::List(rows)) = part(parts, section) else {
-            panic!("{section:?} is no list")
-        };
+    fn row<'a>(parts: &'a [PagePart], section: Section, name: &str) -> &'a [Cell] {
+        let rows = part(parts, section).as_ref().expect("a list");
         let is_named = |row: &&Vec<Cell>| {
             let first = row[0].as_ref().map(OwnedValue::value);
             first == Ok(Value::Text(name.as_bytes()))

@@ -216,6 +216,16 @@ impl Section {
         &SECTIONS[self as usize].1
     }
 
+    /// The columns of its rows.
+    pub fn columns(self) -> Vec<ColumnInfo> {
+        match self.info().shape {
+            Shape::Fields(fields) | Shape::Tasks(fields) => {
+                fields.iter().map(|&field| ColumnInfo::of_task(field)).collect()
+            }
+            Shape::Values(keys) | Shape::List(keys) => keys.to_vec(),
+        }
+    }
+
     /// The fields of tasks that the section shows.
     pub fn fields(self) -> &'static [Field] {
         match self.info().shape {

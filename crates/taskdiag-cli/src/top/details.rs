@@ -117,22 +117,20 @@ impl System {
             }
             _ => by_file(pid, handle).map_err(said)?,
         };
-        Ok(Lists::of(texts(Section::Mappings, &inspect::mappings(&sums))))
+        Ok(Lists::of(texts(Section::Mappings, &inspect::mappings(&sums), false)))
     }
 }
 
 /// The environment of a process, or the figures of its cgroup.
 fn of_task(task: &Task<'_>, page: Page, handle: &Handle) -> Result<Lists, Absent> {
     if page == Page::Environment {
-        return Ok(Lists::of(texts(
-            Section::Environ,
-            &inspect::variables(task.environ()?, &[]),
-        )));
+        let variables = inspect::variables(task.environ()?, &[]);
+        return Ok(Lists::of(texts(Section::Environ, &variables, false)));
     }
     let files = handle.cgroup_files(task.cgroups()?, &inspect::cgroup_files());
-    let mut lists = Lists::of(texts(Section::CgroupUse, &[inspect::cgroup_use(&files)]));
+    let mut lists = Lists::of(texts(Section::CgroupUse, &[inspect::cgroup_use(&files)], false));
     match inspect::pressures(&files) {
-        Ok(rows) => lists.lists.push(texts(Section::Pressure, &rows)),
+        Ok(rows) => lists.lists.push(texts(Section::Pressure, &rows, false)),
         Err(reason) => lists.missing = format!("pressure {reason}"),
     }
     Ok(lists)
@@ -302,7 +300,7 @@ impl Inspector {
             Page::Limits => {
                 // The user's threads are not counted for every picture.
                 let rows = inspect::limits(&snapshot.task(0), Err(Absent::NotAsked.as_str()));
-                let lists = rows.map(|rows| Lists::of(texts(Section::Limits, &rows)));
+                let lists = rows.map(|rows| Lists::of(texts(Section::Limits, &rows, false)));
                 details.lists = Some(lists.map_err(|reason| format!("limits: {reason}")));
             }
             Page::Process | Page::History => {}
