@@ -128,6 +128,22 @@ impl ListingColumn {
     }
 }
 
+/// A table of these columns with room for about `rows` rows, with headings if `header`.
+pub fn table(columns: &[ListingColumn], relation: &[ColumnInfo], rows: usize, header: bool) -> Table {
+    let mut table = Table::new(columns.iter().map(|shown| shown.align(relation)), rows);
+    for (index, shown) in columns.iter().enumerate() {
+        table.widen(index, shown.width);
+        table.style(index, shown.style);
+        if shown.keeps_end {
+            table.keep_end(index);
+        }
+    }
+    if header {
+        table.headings(columns.iter().map(|shown| shown.heading));
+    }
+    table
+}
+
 /// What is shown without `-o`.
 #[derive(Debug)]
 pub struct DefaultColumns {
@@ -303,18 +319,7 @@ impl<'a> Listing<'a> {
                 Sink::Rows(Box::new(Rows::begin(machine, head, columns, options)))
             }
             Format::Table => {
-                let columns = &layout.table;
-                let mut table = Table::new(columns.iter().map(|shown| shown.align(layout.relation)), 0);
-                for (index, shown) in columns.iter().enumerate() {
-                    table.widen(index, shown.width);
-                    table.style(index, shown.style);
-                    if shown.keeps_end {
-                        table.keep_end(index);
-                    }
-                }
-                if form.header {
-                    table.headings(columns.iter().map(|shown| shown.heading));
-                }
+                let table = table(&layout.table, layout.relation, 0, form.header);
                 Sink::Table {
                     table: Box::new(table),
                     output: Output::default(),

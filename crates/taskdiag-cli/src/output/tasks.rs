@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use taskdiag::{Arguments, Field, Fields, Value};
 
 use super::cell::command_line;
-use super::listing::{CompositeCell, Content, ListingColumn};
+use super::listing::{self, CompositeCell, Content, ListingColumn};
 use super::relation::{ColumnInfo, Row};
 use super::table::{Align, Table};
 use super::terminal::Style;
@@ -22,7 +22,14 @@ pub fn shown(field: Field) -> ListingColumn {
 
 /// The column of a field under another heading.
 pub const fn shown_as(heading: &'static str, field: Field) -> ListingColumn {
-    ListingColumn::column(heading, field as usize)
+    let shown = ListingColumn::column(heading, field as usize);
+    match field {
+        Field::State => ListingColumn {
+            style: Style::of_state,
+            ..shown
+        },
+        _ => shown,
+    }
 }
 
 /// The fields that columns need.
@@ -41,16 +48,7 @@ pub fn field_of(shown: &ListingColumn) -> Option<Field> {
 
 /// A table of these columns with room for about `rows` rows, with headings if `header`.
 pub fn table(columns: &[ListingColumn], rows: usize, header: bool) -> Table {
-    let mut table = Table::new(columns.iter().map(|shown| shown.align(&RELATION)), rows);
-    if header {
-        table.headings(columns.iter().map(|shown| shown.heading));
-    }
-    for (index, shown) in columns.iter().enumerate() {
-        if shown.content == Content::Column(Field::State as usize) {
-            table.style(index, Style::of_state);
-        }
-    }
-    table
+    listing::table(columns, &RELATION, rows, header)
 }
 
 /// The value of a field, if there is one.

@@ -49,15 +49,14 @@ pub enum Action {
     NextColumn,
     PreviousColumn,
     Reverse,
-    AskSort,
-    AskColumns,
+    /// Asks for the value of a setting.
+    AskSetting(&'static str),
     MemoryColumns,
     Tree,
     Threads,
     Kernel,
     Command,
     By,
-    AskFilter,
     AskUsers,
     AskSearch,
     SearchNext,
@@ -67,7 +66,6 @@ pub enum Action {
     Tag,
     TagFamily,
     Untag,
-    AskDelay,
     Now,
     Pause,
     Processors,
@@ -91,7 +89,7 @@ impl Action {
                 Some("tags are for signals and priorities: `taskdiag top` without --history shows now")
             }
             Action::Threads => Some("a recording has processes, not their threads"),
-            Action::AskDelay | Action::Now | Action::Pause => {
+            Action::AskSetting("delay") | Action::Now | Action::Pause => {
                 Some("samples of a recording do not come by themselves: Left and Right go through them")
             }
             _ => None,
@@ -140,15 +138,15 @@ pub const BINDINGS: &[Binding] = &[
     bind(&[Char('<'), Char(',')], Action::PreviousColumn, "sort by the column to the left"),
     bind(&[Char('>'), Char('.')], Action::NextColumn, "sort by the column to the right"),
     bind(&[Char('R'), Char('I')], Action::Reverse, "reverse the order"),
-    bind(&[Char('o'), F(6)], Action::AskSort, "sort by any field: a minus in front puts the largest first"),
-    bind(&[Char('f')], Action::AskColumns, "choose the columns: fields with commas between them"),
+    bind(&[Char('o'), F(6)], Action::AskSetting("sort"), "sort by any field: a minus in front puts the largest first"),
+    bind(&[Char('f')], Action::AskSetting("columns"), "choose the columns: fields with commas between them"),
     bind(&[Char('m')], Action::MemoryColumns, "proportional and unique memory (PSS, USS), read within a budget"),
     bind(&[Char('t'), Char('V'), F(5)], Action::Tree, "processes below their parents"),
     bind(&[Char('H')], Action::Threads, "threads"),
     bind(&[Char('K')], Action::Kernel, "show kernel threads, or hide them"),
     bind(&[Char('p')], Action::Command, "in the column of commands: command line, path of the program, name"),
     bind(&[Char('b')], Action::By, "one row for each unit, container, user, program"),
-    bind(&[Char('\\'), F(4)], Action::AskFilter, "show what an expression is true of, as --where takes it"),
+    bind(&[Char('\\'), F(4)], Action::AskSetting("filter"), "show what an expression is true of, as --where takes it"),
     bind(&[Char('u')], Action::AskUsers, "show the processes of some users"),
     bind(&[Char('/'), Char('L'), F(3)], Action::AskSearch, "search for a name, a command line, a user, an id"),
     bind(&[Char('n'), Char('&')], Action::SearchNext, "search on"),
@@ -157,7 +155,7 @@ pub const BINDINGS: &[Binding] = &[
     bind(&[Char('r')], Action::Ask(ControlKind::Nice), "change the nice value, as renice(1): of the first thread, or of the thread that is shown"),
     bind(&[Char('i')], Action::Ask(ControlKind::Io), "change the I/O priority, as ionice(1): none, idle, best-effort 0 to 7, realtime 0 to 7"),
     bind(&[Char('a')], Action::Ask(ControlKind::Affinity), "change the processors on which it may run, as taskset(1): 0-3,5"),
-    bind(&[Char('d'), Char('s')], Action::AskDelay, "change the time between samples"),
+    bind(&[Char('d'), Char('s')], Action::AskSetting("delay"), "change the time between samples"),
     bind(&[Char(' ')], Action::Tag, "tag the process, or end its tag: k, r, i and a are about all that are tagged"),
     bind(&[Char('c')], Action::TagFamily, "tag the process and those below it"),
     bind(&[Char('U')], Action::Untag, "end all tags"),

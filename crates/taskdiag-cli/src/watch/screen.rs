@@ -12,7 +12,7 @@ use crate::listing::{report_absences, Answers, Format, Options};
 use crate::outcome::{counted, Failure, Outcome};
 use crate::output::cell::Cells;
 use crate::output::document::{Head, Sample};
-use crate::output::listing::ListingColumn;
+use crate::output::listing::{self, ListingColumn};
 use crate::output::relation::{Absences, Row as _};
 use crate::output::rows::{RowOptions, Rows};
 use crate::output::table::{Align, Table};
@@ -137,11 +137,7 @@ impl<'a> Screen<'a> {
             return Ok(table.write(output, size.map(|size| size.columns))?);
         }
         let rows = &rows[..count.min(limit)];
-        let aligns = self.shown.iter().map(|shown| shown.align(&RELATION));
-        let mut table = Table::new(aligns, rows.len());
-        if !self.options.no_header {
-            table.headings(self.shown.iter().map(|shown| shown.heading));
-        }
+        let mut table = listing::table(&self.shown, &RELATION, rows.len(), !self.options.no_header);
         for row in rows {
             for shown in &self.shown {
                 table.cell(|out| shown.write(out, &RELATION, row, &mut self.cells, &mut Absences::default()));

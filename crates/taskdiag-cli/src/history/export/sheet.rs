@@ -171,14 +171,8 @@ impl Sheet {
             return Ok(());
         }
         let order = self.order;
-        self.rows.sort_by(|a, b| {
-            let by = |&column: &usize| a[column].cmp(&b[column]);
-            order
-                .iter()
-                .map(by)
-                .find(|order| order.is_ne())
-                .unwrap_or(std::cmp::Ordering::Equal)
-        });
+        self.rows
+            .sort_by(|a, b| order.iter().map(|&key| &a[key]).cmp(order.iter().map(|&key| &b[key])));
         self.write_group().map_err(failed)?;
         self.rows.clear();
         self.bytes = 0;

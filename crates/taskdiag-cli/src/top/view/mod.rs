@@ -404,7 +404,7 @@ impl View {
             // The same as in the table.
             Action::Help | Action::Setup | Action::ShiftLeft | Action::ShiftRight => return self.act(action, table),
             Action::Suspend | Action::Redraw | Action::Now | Action::Pause => return self.act(action, table),
-            Action::AskDelay | Action::AskTime | Action::Go(_) => return self.act(action, table),
+            Action::AskSetting("delay") | Action::AskTime | Action::Go(_) => return self.act(action, table),
             _ => {}
         }
         None
@@ -448,12 +448,9 @@ impl View {
             Action::Pause => self.paused = !self.paused,
             Action::Processors => self.each_processor = !self.each_processor,
             Action::SearchNext => self.search_from(self.cursor + 1, table),
-            Action::AskSort => self.ask_setting("sort"),
-            Action::AskColumns => self.ask_setting("columns"),
-            Action::AskFilter => self.ask_setting("filter"),
+            Action::AskSetting(key) => self.ask_setting(key),
             Action::AskUsers => self.ask(Question::Users, self.users.clone()),
             Action::AskSearch => self.ask(Question::Search, String::new()),
-            Action::AskDelay => self.ask_setting("delay"),
             Action::AskTime => self.ask(Question::Time, String::new()),
             Action::Go(step) => return Some(self.go_to(step)),
             Action::AskSave => self.ask_to_save(),
