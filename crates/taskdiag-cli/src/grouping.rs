@@ -303,9 +303,7 @@ pub trait Sum: Default {
 
     /// Appends a number for people.
     fn write(&self, out: &mut Vec<u8>, column: usize, form: &mut Form) {
-        let number = self.numbers()[column];
-        let cell = number.map(Value::Unsigned).map_err(Absent::as_str);
-        form.cells.cell(out, &Self::COLUMNS[column].0, cell);
+        form.cells.cell(out, &Self::COLUMNS[column].0, self.cells()[column]);
     }
 
     /// Whether tables have a column, with this sum of all rows.

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use taskdiag::pagecache::{self, ByteRange, File, Quantity, Source, Usage};
-use taskdiag::{Absent, Known, Value};
+use taskdiag::Known;
 
 use super::row::{quantity, Entry, EntryRow, CACHED, COUNT, FILES, MISSING, RELATION, SIZE};
 use crate::grouping::{self, sum_columns};
@@ -52,8 +52,7 @@ impl grouping::Sum for Sum {
         if info.name == RELATION[FILES].name {
             return (COUNT.write)(out, &EntryRow(self.entry(), ByteRange::ALL), &mut form.cells);
         }
-        let number = self.numbers()[column].map(Value::Unsigned);
-        form.cells.cell(out, info, number.map_err(Absent::as_str));
+        form.cells.cell(out, info, self.cells()[column]);
     }
 
     fn has(&self, column: usize) -> bool {

@@ -26,46 +26,36 @@ pub struct MachineState {
     pub figures: Figures,
     /// The period before the sample that is shown, if not the sample alone.
     pub span: Option<Span>,
-    users: HashMap<u32, Vec<u8>>,
-    groups: HashMap<u32, Vec<u8>>,
-    terminals: HashMap<u32, Vec<u8>>,
-    containers: HashMap<Vec<u8>, Container>,
-}
-
-/// The recorded facts about a container.
-#[derive(Debug, Default)]
-struct Container {
-    runtime: Option<Runtime>,
-    name: Option<Vec<u8>>,
+    /// The names of users, groups and terminals, by what it is and its number.
+    names: HashMap<(&'static str, u32), Vec<u8>>,
+    /// The names and the runtimes of containers, by their ids.
+    container_names: HashMap<Vec<u8>, Vec<u8>>,
+    runtimes: HashMap<Vec<u8>, Runtime>,
 }
 
 impl MachineState {
     /// The state at the last sample that was read.
     fn new(decoder: &Decoder, span: Option<Span>) -> Result<MachineState, String> {
         let figures = decoder.figures().map_err(|damage| damage.to_string())?;
-        let numbered = |object: &str| {
+        let numbered = |object: &'static str| {
+            let number = |key| std::str::from_utf8(key).ok()?.parse().ok();
             let named = texts(&figures, object);
-            named.filter_map(|(key, name)| Some((std::str::from_utf8(key).ok()?.parse().ok()?, name.to_vec())))
+            named.filter_map(move |(key, name)| Some(((object, number(key)?), name.to_vec())))
         };
-        let (users, groups) = (numbered("user").collect(), numbered("group").collect());
-        let terminals = numbered("terminal").collect();
-        let mut containers: HashMap<Vec<u8>, Container> = HashMap::new();
-        for (id, name) in texts(&figures, "container_name") {
-            containers.entry(id.to_vec()).or_default().name = Some(name.to_vec());
-        }
-        for (id, name) in texts(&figures, "container_runtime") {
-            let runtime = Runtime::ALL
-                .into_iter()
-                .find(|runtime| runtime.name().as_bytes() == name);
-            containers.entry(id.to_vec()).or_default().runtime = runtime;
-        }
+        let names = ["user", "group", "terminal"].into_iter().flat_map(numbered).collect();
+        let container_names = texts(&figures, "container_name");
+        let container_names = container_names.map(|(id, name)| (id.to_vec(), name.to_vec())).collect();
+        let runtimes = texts(&figures, "container_runtime").filter_map(|(id, name)| {
+            let mut all = Runtime::ALL.into_iter();
+            Some((id.to_vec(), all.find(|runtime| runtime.name().as_bytes() == name)?))
+        });
+        let runtimes = runtimes.collect();
         Ok(MachineState {
             time: decoder.time,
             about: decoder.about.clone(),
-            users,
-            groups,
-            terminals,
-            containers,
+            names,
+            container_names,
+            runtimes,
             figures,
             span,
         })
@@ -100,14 +90,9 @@ impl MachineState {
         number(&self.figures, object.as_bytes(), key.as_bytes())
     }
 
-    /// The name of a user, if known.
-    pub fn user(&self, uid: u32) -> Option<&[u8]> {
-        self.users.get(&uid).map(Vec::as_slice)
-    }
-
-    /// The name of a group, if known.
-    pub fn group(&self, gid: u32) -> Option<&[u8]> {
-        self.groups.get(&gid).map(Vec::as_slice)
+    /// The name of a `user`, `group` or `terminal`, if known.
+    pub fn name(&self, of: &'static str, number: u32) -> Option<&[u8]> {
+        self.names.get(&(of, number)).map(Vec::as_slice)
     }
 }
 
@@ -131,29 +116,23 @@ fn of_object<'f>(figures: &'f Figures, object: &str) -> impl Iterator<Item = (&'
 
 impl derived::Names for MachineState {
     fn user(&self, uid: u32) -> Result<&[u8], Absent> {
-        self.user(uid).ok_or(Absent::Unsupported)
+        self.name("user", uid).ok_or(Absent::Unsupported)
     }
 
     fn group(&self, gid: u32) -> Result<&[u8], Absent> {
-        self.group(gid).ok_or(Absent::Unsupported)
+        self.name("group", gid).ok_or(Absent::Unsupported)
     }
 
     fn terminal(&self, device: u32) -> Result<&[u8], Absent> {
-        self.terminals
-            .get(&device)
-            .map(Vec::as_slice)
-            .ok_or(Absent::Unsupported)
+        self.name("terminal", device).ok_or(Absent::Unsupported)
     }
 
     fn container_runtime(&self, id: &[u8]) -> Result<Runtime, Absent> {
-        self.containers
-            .get(id)
-            .and_then(|container| container.runtime)
-            .ok_or(Absent::Unsupported)
+        self.runtimes.get(id).copied().ok_or(Absent::Unsupported)
     }
 
     fn container_name(&self, id: &[u8]) -> Result<&[u8], Absent> {
-        let name = self.containers.get(id).and_then(|container| container.name.as_deref());
+        let name = self.container_names.get(id).map(Vec::as_slice);
         name.ok_or(Absent::Unsupported)
     }
 }

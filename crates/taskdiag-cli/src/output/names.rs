@@ -148,8 +148,8 @@ fn in_file(who: UserOrGroup) -> Option<Vec<u8>> {
 fn look_up(who: UserOrGroup) -> Option<Vec<u8>> {
     if let Some(moment) = history::shown() {
         let name = match who {
-            UserOrGroup::User(uid) => moment.user(uid),
-            UserOrGroup::Group(gid) => moment.group(gid),
+            UserOrGroup::User(uid) => moment.name("user", uid),
+            UserOrGroup::Group(gid) => moment.name("group", gid),
         };
         // A recording gives the number itself where there is no name.
         let is_name = |name: &&[u8]| !name.iter().all(u8::is_ascii_digit);

@@ -98,11 +98,7 @@ impl MachineState {
         Vec::new()
     }
 
-    pub fn user(&self, _: u32) -> Option<&[u8]> {
-        None
-    }
-
-    pub fn group(&self, _: u32) -> Option<&[u8]> {
+    pub fn name(&self, _: &str, _: u32) -> Option<&[u8]> {
         None
     }
 }
