@@ -17,7 +17,7 @@ use crate::output::listing::ListingColumn;
 use crate::output::relation::{Absences, ColumnInfo, Row};
 use crate::output::table::Align;
 use crate::output::{tasks, text};
-use crate::watch::{Activity, LastSamples, Rate, SampleTime};
+use crate::watch::{LastSamples, Rate, Rates, SampleTime};
 
 /// What to examine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +27,9 @@ pub struct Inquiry {
     /// The page on the screen.
     pub page: Page,
 }
+
+/// The rates of a process, or why there are none.
+pub type Activity = [Result<f64, &'static str>; Rate::ALL.len()];
 
 /// Why there is nothing to show.
 pub type Reason = String;
@@ -272,8 +275,8 @@ impl Inspector {
         if self.subject.as_ref().is_none_or(|subject| subject.identity != identity) {
             self.subject = Some(Subject {
                 identity,
-                history: LastSamples::new(false),
-                threads: LastSamples::new(false),
+                history: LastSamples::default(),
+                threads: LastSamples::default(),
                 lists: None,
             });
         }
@@ -294,7 +297,9 @@ impl Inspector {
         let (Ok(snapshot), Some(subject)) = (&details.process, &mut self.subject) else {
             return details;
         };
-        details.activity = subject.history.add(snapshot, moment).first().copied();
+        let rates = subject.history.add(snapshot, moment);
+        let of_first = rates.first().zip(snapshot.tasks().next());
+        details.activity = of_first.map(|(rates, task)| Rate::ALL.map(|rate| rates.of(rate, &task)));
         match inquiry.page {
             Page::Threads => details.lists = Some(threads(ask, inquiry.target.pid, &mut subject.threads)),
             Page::Limits => {
@@ -336,14 +341,14 @@ fn threads(ask: Ask<'_>, pid: u32, history: &mut LastSamples) -> Result<Lists, R
         .fold(Field::StartNs.into(), |fields: Fields, show| fields | show.fields());
     let (answer, moment) = ask(&Query::threads_of(pid).fields(fields));
     let snapshot = answer.map_err(|error| format!("{error:#}"))?;
-    let activities = history.add(&snapshot, moment);
-    let mut threads: Vec<(&Activity, Task<'_>)> = activities.iter().zip(snapshot.tasks()).collect();
-    let cpu = |activity: &Activity| activity.rates[Rate::Cpu as usize].unwrap_or(f64::NEG_INFINITY);
+    let rates = history.add(&snapshot, moment);
+    let mut threads: Vec<(&Rates, Task<'_>)> = rates.iter().zip(snapshot.tasks()).collect();
+    let cpu = |rates: &Rates| rates.get(Rate::Cpu).unwrap_or(f64::NEG_INFINITY);
     threads.sort_by(|(a, _), (b, _)| cpu(b).total_cmp(&cpu(a)));
     let (mut cells, mut absences) = (Cells::new(false, false), Absences::default());
-    let mut cell = |show: &TopColumn, (activity, task): &(&Activity, Task<'_>)| {
+    let mut cell = |show: &TopColumn, (rates, task): &(&Rates, Task<'_>)| {
         text::written(|out| match show {
-            TopColumn::Rate(rate) => rate.write(out, activity.rates[*rate as usize].ok(), &mut cells),
+            TopColumn::Rate(rate) => rate.write(out, rates.get(*rate), &mut cells),
             TopColumn::Cell(shown) => shown.write(out, &tasks::RELATION, task, &mut cells, &mut absences),
             TopColumn::Trend => {}
         })

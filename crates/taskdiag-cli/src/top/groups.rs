@@ -6,13 +6,12 @@ use std::collections::HashMap;
 use taskdiag::{Field, Fields, Task};
 
 use super::column::SortKey;
-use super::rates::Rates;
 use crate::choice::Key;
 use crate::grouping::{self, Grouping, Name, CONTAINER, PROGRAM, UNIT, USER};
 use crate::output::names::Names;
 use crate::output::text::written;
 use crate::selection::all_of;
-use crate::watch::Rate;
+use crate::watch::{Rate, Rates};
 
 /// What sums are by.
 pub type By = &'static [&'static Grouping];
@@ -173,9 +172,8 @@ impl Group {
 mod tests {
     use taskdiag::{Filter, Handle, Query};
 
-    use super::super::rates::LastSurvey;
     use super::*;
-    use crate::watch::SampleTime;
+    use crate::watch::{LastSamples, SampleTime};
 
     /// Check that each process is in exactly one group, for every kind of sums.
     #[test]
@@ -184,7 +182,7 @@ mod tests {
             let by: By = vec![by, &USER].leak();
             let query = Query::processes().fields(fields(by) | summed() | Field::StartNs);
             let (snapshot, moment) = SampleTime::of(|| Handle::new().query(&query).expect("an answer"));
-            let rates = LastSurvey::default().add(&snapshot, moment);
+            let rates = LastSamples::default().add(&snapshot, moment);
             let groups = groups(by, snapshot.tasks().zip(&rates), &mut Names::default());
             let processes: u64 = groups.iter().map(|group| group.processes).sum();
             assert_eq!(processes, snapshot.len() as u64, "{by:?}");

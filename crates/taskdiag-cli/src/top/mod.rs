@@ -19,7 +19,6 @@ mod machine;
 mod model;
 mod page;
 mod prompt;
-mod rates;
 #[cfg(feature = "history")]
 mod recording;
 mod rows;

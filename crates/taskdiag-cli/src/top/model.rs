@@ -9,7 +9,6 @@ use taskdiag_core::forest::{Forest, Line};
 use super::column::{Order, SortKey};
 use super::details::Details;
 use super::groups::{self, Group};
-use super::rates::{LastSurvey, Rates};
 use super::rows::{Id, Rows, Target};
 use super::trend::{tenths, Trends};
 use super::view::{Table, View};
@@ -17,7 +16,7 @@ use crate::choice::{self, Key};
 use crate::grouping::Name;
 use crate::output::names::Names;
 use crate::output::relation::{Cell, Row};
-use crate::watch::{is_true_of, Rate, SampleTime};
+use crate::watch::{is_true_of, LastSamples, Rate, Rates, SampleTime};
 
 /// Tasks by their state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,7 +61,7 @@ pub struct Model {
     rates: Vec<Rates>,
     /// The kind of the survey's rows.
     pub rows: Rows,
-    last: LastSurvey,
+    last: LastSamples,
     /// The processor time of tasks.
     pub trends: Trends<Identity>,
     /// The resident sets of the tasks that were on the screen, in KiB; 0 where unknown.
@@ -264,7 +263,7 @@ impl Model {
         if let Some(bytes) = snapshot.tasks().next().and_then(|task| task.rss_bytes().ok()) {
             self.sizes.add(identity, kibibytes(bytes));
         }
-        let rate = |rate: Rate| details.activity?.rates[rate as usize].ok();
+        let rate = |rate: Rate| details.activity?[rate as usize].ok();
         let kib = |bytes: f64| kibibytes(bytes as u64);
         self.reads.add(identity, rate(Rate::ReadBytes).map_or(0, kib));
         self.writes.add(identity, rate(Rate::WriteBytes).map_or(0, kib));

@@ -26,8 +26,7 @@ use crate::quantity;
 use crate::rhythm::Rhythm;
 use crate::selection::{self, Selection};
 use crate::source;
-use rates::Rates;
-pub use rates::{is_true_of, take_filter, Activity, LastSamples, Rate, SampleTime, Total};
+pub use rates::{is_true_of, take_filter, LastSamples, Rate, Rates, SampleTime};
 use remotes::RemoteSums;
 use screen::Screen;
 
@@ -192,7 +191,10 @@ impl Row for RatedTask<'_> {
     fn cell(&self, column: usize) -> Cell<'_> {
         match column.checked_sub(Field::ALL.len()) {
             // One decimal is as much as a sample can tell.
-            Some(rate) => self.rates[rate].map(|rate| Value::Float((rate * 10.0).round() / 10.0)),
+            Some(rate) => {
+                let rate = self.rates.of(Rate::ALL[rate], &self.task)?;
+                Ok(Value::Float((rate * 10.0).round() / 10.0))
+            }
             None => self.task.cell(column),
         }
     }
@@ -386,15 +388,15 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
         if preset.is_of_network {
             net::check(&answers.snapshot, request.past.is_some())?;
         }
-        let activities = history.add(&answers.snapshot, end.unwrap_or(moment));
-        let is_busy = |task: &RatedTask<'_>, activity: &Activity| {
+        let rates = history.add(&answers.snapshot, end.unwrap_or(moment));
+        let is_busy = |task: &RatedTask<'_>| {
             if preset.is_of_network {
                 net::has_traffic(task, &counted)
             } else {
-                activity.is_busy || request.past.is_some()
+                task.rates.is_busy || request.past.is_some()
             }
         };
-        let rows = wanted(&answers, &activities, rated.as_ref(), &is_busy);
+        let rows = wanted(&answers, &rates, rated.as_ref(), &is_busy);
         screen.count(0, of_order, &rows);
         let rows = owned::sorted(rows, &sort, request.order.limit());
         screen.count(1, of_shown.without(of_order), &rows);
@@ -473,28 +475,18 @@ fn columns_of_network(shown: &[ListingColumn]) -> Vec<usize> {
     columns.filter(is_counted).collect()
 }
 
-/// Whether a task is shown, by what it did.
-type IsBusy<'a> = &'a dyn Fn(&RatedTask<'_>, &Activity) -> bool;
-
 /// The tasks that did something and for which a filter over rates is true.
 fn wanted<'a>(
     answers: &'a Answers,
-    activities: &[Activity],
+    rates: &[Rates],
     filter: Option<&Filter>,
-    is_busy: IsBusy<'_>,
+    is_busy: &dyn Fn(&RatedTask<'_>) -> bool,
 ) -> Vec<RatedTask<'a>> {
-    let tasks = answers.snapshot.tasks().zip(activities);
-    let is_wanted = |task: &Task<'_>, rates: &Rates| {
-        filter.is_none_or(|filter| is_true_of(filter, task, rates[Rate::Cpu as usize].ok()))
-    };
-    let row = |(task, activity): (Task<'a>, &Activity)| {
-        let row = RatedTask {
-            task,
-            rates: activity.rates,
-        };
-        (is_busy(&row, activity) && is_wanted(&task, &row.rates)).then_some(row)
-    };
-    tasks.filter_map(row).collect()
+    let is_true =
+        |row: &RatedTask<'_>| filter.is_none_or(|filter| is_true_of(filter, &row.task, row.rates.get(Rate::Cpu)));
+    let tasks = answers.snapshot.tasks().zip(rates);
+    let rows = tasks.map(|(task, &rates)| RatedTask { task, rates });
+    rows.filter(|row| is_busy(row) && is_true(row)).collect()
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //!   other one is also rounded down to ticks, so that a change of source does not look like work.
 //! - A total that falls has not grown.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::time::Duration;
 
 use rustix::time::ClockId;
@@ -174,17 +174,28 @@ pub fn is_true_of(filter: &Filter, task: &Task<'_>, cpu_percent: Option<f64>) ->
 }
 
 /// Why a task that has a total has no rate.
-pub const NO_EARLIER_SAMPLE: &str = "no earlier sample";
+const NO_EARLIER_SAMPLE: &str = "no earlier sample";
 
-/// The rates of a task. The error says in a word why one is missing.
-pub type Rates = [Result<f64, &'static str>; Rate::ALL.len()];
-
-/// What a task did since the last sample.
+/// The rates of a task.
 #[derive(Clone, Copy, Debug)]
-pub struct Activity {
-    pub rates: Rates,
+pub struct Rates {
+    /// Each at its index; NaN where unknown.
+    values: [f64; Rate::ALL.len()],
     /// Whether it used processor time, as far as known.
     pub is_busy: bool,
+}
+
+impl Rates {
+    pub fn get(&self, rate: Rate) -> Option<f64> {
+        let value = self.values[rate as usize];
+        (!value.is_nan()).then_some(value)
+    }
+
+    /// A rate of this task. The error says in a word why it is missing.
+    pub fn of(&self, rate: Rate, task: &Task<'_>) -> Result<f64, &'static str> {
+        let why = || rate.total(task).map_or_else(Absent::as_str, |_| NO_EARLIER_SAMPLE);
+        self.get(rate).ok_or_else(why)
+    }
 }
 
 /// When a sample was taken.
@@ -243,16 +254,18 @@ impl SampleTime {
     }
 }
 
-/// The totals of a task, or why one is missing.
-type Totals = [Result<Total, Absent>; Rate::ALL.len()];
-
-/// The totals of a task that begins.
-const ZERO: Totals = [Ok([0; 2]); Rate::ALL.len()];
-
 /// The totals of earlier samples, from which rates are computed.
-#[derive(Debug)]
+///
+/// Samples are in the order of ids, and most tasks stay, so the position of a task is nearly always the
+/// one after the previous match. Nothing is hashed, and only totals that were asked for are kept.
+#[derive(Debug, Default)]
 pub struct LastSamples {
-    known: HashMap<Identity, Totals>,
+    /// The rates whose totals were in the last sample.
+    kept: Vec<Rate>,
+    /// The tasks in ascending order, with their places among the totals.
+    tasks: Vec<(Identity, usize)>,
+    /// The totals of all tasks. Those of one task are in the order of `kept`.
+    totals: Vec<Option<Total>>,
     before: Option<SampleTime>,
     lacks_idle: bool,
 }
@@ -262,9 +275,8 @@ impl LastSamples {
     /// did nothing, so that what is known about a missing task remains valid.
     pub fn new(lacks_idle: bool) -> LastSamples {
         LastSamples {
-            known: HashMap::new(),
-            before: None,
             lacks_idle,
+            ..LastSamples::default()
         }
     }
 
@@ -272,69 +284,121 @@ impl LastSamples {
     /// of the sample before.
     pub fn begin(&mut self, snapshot: &Snapshot, now: SampleTime, before: Option<SampleTime>) {
         self.before.get_or_insert(now);
+        self.keep(Rate::ALL.to_vec());
+        let known = self.tasks.len();
         for task in snapshot.tasks() {
             let identity = Identity::of(task.record().header());
-            let is_new = before.is_some_and(|before| before.precedes(identity));
-            self.known.entry(identity).or_insert_with(|| {
-                if is_new {
-                    ZERO
-                } else {
-                    Rate::ALL.map(|rate| rate.total(&task))
-                }
-            });
+            if self.find(identity, 0, known).is_none() {
+                let is_new = before.is_some_and(|before| before.precedes(identity));
+                let total = |rate: Rate| if is_new { Some([0; 2]) } else { rate.total(&task).ok() };
+                self.push(identity, total);
+            }
         }
+        self.sort();
     }
 
-    /// What the tasks of a sample did since the last one.
-    pub fn add(&mut self, snapshot: &Snapshot, now: SampleTime) -> Vec<Activity> {
+    /// The rates of a sample's tasks since the last one.
+    pub fn add(&mut self, snapshot: &Snapshot, now: SampleTime) -> Vec<Rates> {
         let now = now.of_tasks(snapshot);
         let before = self.before.replace(now);
-        let earlier = if self.lacks_idle {
-            HashMap::new()
-        } else {
-            std::mem::take(&mut self.known)
-        };
-        self.known.reserve(earlier.len());
-        let activities = snapshot.tasks().map(|task| {
+        let fields = snapshot.fields();
+        let is_there = |rate: &Rate| rate.fields().iter().all(|&field| fields.contains(field));
+        // A sample without tasks may be without fields, too.
+        if !snapshot.is_empty() {
+            self.keep(Rate::ALL.into_iter().filter(is_there).collect());
+        }
+        let known = self.tasks.len();
+        let mut is_in = vec![false; known];
+        let mut next = 0;
+        let rates = snapshot.tasks().map(|task| {
             let identity = Identity::of(task.record().header());
-            let totals = Rate::ALL.map(|rate| rate.total(&task));
-            let known = self.known.insert(identity, totals);
-            let known = known.or_else(|| earlier.get(&identity).copied());
-            let is_new = |before: SampleTime| before.precedes(identity);
-            let then = match known {
-                None if before.is_some_and(is_new) => Some(ZERO),
-                known => known,
-            };
-            let rates = rates(&totals, then.as_ref(), before, now);
-            Activity {
-                rates,
-                is_busy: known.is_none() || rates[Rate::Cpu as usize] != Ok(0.0),
+            let then = self.find(identity, next, known);
+            match then {
+                Some(index) => (next, is_in[index]) = (index + 1, true),
+                None => {
+                    let is_new = before.is_some_and(|before| before.precedes(identity));
+                    self.push(identity, |_| is_new.then_some([0; 2]));
+                }
             }
+            let (_, place) = self.tasks[then.unwrap_or(self.tasks.len() - 1)];
+            let mut values = [f64::NAN; Rate::ALL.len()];
+            for (column, &rate) in self.kept.iter().enumerate() {
+                let total = rate.total(&task).ok();
+                let earlier = std::mem::replace(&mut self.totals[place * self.kept.len() + column], total);
+                if let (Some(earlier), Some(total), Some(before)) = (earlier, total, before) {
+                    values[rate as usize] = rate.of(rate.growth(earlier, total), now.since(&before));
+                }
+            }
+            let is_busy = then.is_none() || values[Rate::Cpu as usize] != 0.0;
+            Rates { values, is_busy }
         });
-        activities.collect()
+        let rates = rates.collect();
+        if !self.lacks_idle && is_in.contains(&false) {
+            let mut is_in = is_in.into_iter();
+            self.retain_by(|_| is_in.next().unwrap_or(true));
+        }
+        self.sort();
+        rates
     }
 
     /// Forgets all tasks but these.
     pub fn retain(&mut self, there: &HashSet<Identity>) {
-        self.known.retain(|identity, _| there.contains(identity));
+        self.retain_by(|identity| there.contains(identity));
     }
-}
 
-fn rates(totals: &Totals, then: Option<&Totals>, before: Option<SampleTime>, now: SampleTime) -> Rates {
-    std::array::from_fn(|index| {
-        let total = totals[index].map_err(Absent::as_str)?;
-        let (Some(then), Some(before)) = (then, before) else {
-            return Err(NO_EARLIER_SAMPLE);
-        };
-        let then = then[index].map_err(|_| NO_EARLIER_SAMPLE)?;
-        let rate = Rate::ALL[index];
-        let time = now.since(&before);
-        Ok(rate.of(rate.growth(then, total), time))
-    })
+    /// Keeps the totals of these rates.
+    fn keep(&mut self, kept: Vec<Rate>) {
+        if kept != self.kept {
+            let of_task = |totals: &[Option<Total>]| -> Vec<Option<Total>> {
+                let column = |rate| self.kept.iter().position(|other| other == rate);
+                kept.iter().map(|rate| totals[column(rate)?]).collect()
+            };
+            self.totals = match self.kept.len() {
+                0 => vec![None; self.tasks.len() * kept.len()],
+                count => self.totals.chunks(count).flat_map(of_task).collect(),
+            };
+            self.kept = kept;
+        }
+    }
+
+    /// The position of a task among the first `known`, which is probably `next`.
+    fn find(&self, identity: Identity, next: usize, known: usize) -> Option<usize> {
+        let tasks = &self.tasks[..known];
+        if tasks.get(next).is_some_and(|(other, _)| *other == identity) {
+            return Some(next);
+        }
+        tasks.binary_search_by_key(&identity, |(other, _)| *other).ok()
+    }
+
+    fn push(&mut self, identity: Identity, total: impl Fn(Rate) -> Option<Total>) {
+        self.tasks.push((identity, self.tasks.len()));
+        self.totals.extend(self.kept.iter().map(|&rate| total(rate)));
+    }
+
+    fn retain_by(&mut self, mut is_kept: impl FnMut(&Identity) -> bool) {
+        let count = self.kept.len();
+        self.tasks.retain(|(identity, _)| is_kept(identity));
+        let totals = self
+            .tasks
+            .iter()
+            .flat_map(|(_, place)| &self.totals[place * count..][..count]);
+        self.totals = totals.copied().collect();
+        self.tasks
+            .iter_mut()
+            .zip(0..)
+            .for_each(|((_, place), index)| *place = index);
+    }
+
+    fn sort(&mut self) {
+        if !self.tasks.is_sorted() {
+            self.tasks.sort_unstable();
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
     use std::process::{Child, Command};
 
     use rustix::process::{kill_process, Pid, Signal};
@@ -404,6 +468,13 @@ mod tests {
         }
     }
 
+    /// The first rates of the only task of a sample, and whether it is busy.
+    fn told(rates: &[Rates], snapshot: &Snapshot) -> ([Result<f64, &'static str>; 5], bool) {
+        assert_eq!(rates.len(), 1);
+        let rate = |index: usize| rates[0].of(Rate::ALL[index], &snapshot.task(0));
+        (std::array::from_fn(rate), rates[0].is_busy)
+    }
+
     /// Check that a process that did nothing has rates of 0 and is not busy, whichever source
     /// answered before and after.
     #[test]
@@ -418,14 +489,10 @@ mod tests {
                 let mut history = LastSamples::new(lacks_idle);
                 let [first, second] = sources.map(|source| {
                     let (snapshot, moment) = SampleTime::of(|| stopped.sample(source));
-                    let activities = history.add(&snapshot, moment);
-                    assert_eq!(activities.len(), 1);
-                    activities[0]
+                    told(&history.add(&snapshot, moment), &snapshot)
                 });
-                assert_eq!(first.rates[..5], [Err(NO_EARLIER_SAMPLE); 5]);
-                assert!(first.is_busy);
-                assert_eq!(second.rates[..5], [Ok(0.0); 5], "{sources:?}");
-                assert!(!second.is_busy);
+                assert_eq!(first, ([Err(NO_EARLIER_SAMPLE); 5], true));
+                assert_eq!(second, ([Ok(0.0); 5], false), "{sources:?}");
             }
         }
     }
@@ -446,10 +513,11 @@ mod tests {
                     }
                 };
                 let (snapshot, moment) = SampleTime::of(take);
-                history.add(&snapshot, moment)
+                let rates = history.add(&snapshot, moment);
+                is_in.then(|| told(&rates, &snapshot).0)
             });
             let expected = if lacks_idle { Ok(0.0) } else { Err(NO_EARLIER_SAMPLE) };
-            assert_eq!(activities[2][0].rates[..5], [expected; 5]);
+            assert_eq!(activities[2], Some([expected; 5]));
         }
     }
 
@@ -461,7 +529,7 @@ mod tests {
         history.add(&Snapshot::default(), before);
         let stopped = Stopped::new();
         let (snapshot, now) = SampleTime::of(|| stopped.sample(SourceId::Procfs));
-        let percent = history.add(&snapshot, now)[0].rates[0].expect("a rate");
+        let percent = history.add(&snapshot, now)[0].get(Rate::Cpu).expect("a rate");
         let life = snapshot.task(0).utime_ns().expect("a time") + snapshot.task(0).stime_ns().expect("a time");
         let expected = Rate::Cpu.of(life, now.of_tasks(&snapshot).since(&before));
         assert!(percent == expected && percent > 0.0, "{percent} {expected}");
@@ -471,6 +539,79 @@ mod tests {
         let (_, before) = SampleTime::of(|| ());
         history.add(&Snapshot::default(), before);
         let (snapshot, now) = SampleTime::of(|| stopped.sample(SourceId::Procfs));
-        assert_eq!(history.add(&snapshot, now)[0].rates[..5], [Err(NO_EARLIER_SAMPLE); 5]);
+        let rates = history.add(&snapshot, now);
+        assert_eq!(told(&rates, &snapshot).0, [Err(NO_EARLIER_SAMPLE); 5]);
+    }
+
+    fn busy() -> Child {
+        let busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn();
+        busy.expect("sh exists")
+    }
+
+    fn survey(pids: &[u32], fields: Fields) -> (Snapshot, SampleTime) {
+        let query = Query::these(pids.iter().copied()).fields(fields | Field::StartNs);
+        SampleTime::of(|| Handle::new().query(&query).expect("an answer"))
+    }
+
+    /// The totals of the last sample, each found by its task.
+    #[derive(Default)]
+    struct Hashed {
+        known: HashMap<Identity, [Option<Total>; Rate::ALL.len()]>,
+        before: Option<SampleTime>,
+    }
+
+    impl Hashed {
+        fn add(&mut self, snapshot: &Snapshot, now: SampleTime) -> Vec<[Option<f64>; Rate::ALL.len()]> {
+            let now = now.of_tasks(snapshot);
+            let before = self.before.replace(now);
+            let earlier = std::mem::take(&mut self.known);
+            let rates = snapshot.tasks().map(|task| {
+                let identity = Identity::of(task.record().header());
+                let totals = Rate::ALL.map(|rate| rate.total(&task).ok());
+                self.known.insert(identity, totals);
+                let is_new = before.is_some_and(|before| before.precedes(identity));
+                let then = earlier.get(&identity).copied();
+                let then = then.or(is_new.then_some([Some([0; 2]); Rate::ALL.len()]));
+                Rate::ALL.map(|rate| {
+                    let growth = rate.growth(then?[rate as usize]?, totals[rate as usize]?);
+                    Some(rate.of(growth, now.since(&before?)))
+                })
+            });
+            rates.collect()
+        }
+    }
+
+    /// Check rates: of tasks that existed before, that are new, that were left out once, and after
+    /// the fields changed.
+    #[test]
+    fn rates_are_those_of_the_same_task() {
+        let mut children = [busy(), busy(), busy()];
+        let [a, b, c] = [0, 1, 2].map(|index: usize| children[index].id());
+        let cpu: Fields = Field::UtimeNs | Field::StimeNs;
+        let (mut last, mut history) = (LastSamples::new(false), Hashed::default());
+        let mut seen = 0;
+        for (pids, fields) in [
+            (vec![a, b], cpu),
+            (vec![a, b, c], cpu | Field::MinFaults),
+            (vec![b, c], cpu | Field::MinFaults),
+            (vec![a, b, c], Field::MinFaults.into()),
+            (vec![a, b, c], cpu),
+        ] {
+            std::thread::sleep(Duration::from_millis(300));
+            let (snapshot, moment) = survey(&pids, fields);
+            let rates = last.add(&snapshot, moment);
+            let expected = history.add(&snapshot, moment);
+            for (rates, expected) in rates.iter().zip(&expected) {
+                for rate in Rate::ALL {
+                    assert_eq!(rates.get(rate), expected[rate as usize], "{rate:?}");
+                    seen += u32::from(rates.get(rate).is_some_and(|rate| rate > 0.0));
+                }
+            }
+        }
+        assert!(seen >= 2, "{seen}");
+        for child in &mut children {
+            child.kill().expect("it is ours");
+            child.wait().expect("it ends");
+        }
     }
 }

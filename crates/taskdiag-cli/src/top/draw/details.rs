@@ -10,13 +10,13 @@ use crate::output::cell::{formatted, Cells};
 use crate::output::table::end;
 use crate::output::{people, tasks, text};
 use crate::top::canvas::{self, Area, Canvas, Style};
-use crate::top::details::{Details, Lists};
+use crate::top::details::{Activity, Details, Lists};
 use crate::top::keys::Action;
 use crate::top::page::Page;
 use crate::top::rows::{Id, Target};
 use crate::top::trend::{Trends, LENGTH};
 use crate::top::view::Table as _;
-use crate::watch::{Activity, Rate};
+use crate::watch::Rate;
 
 /// The fields of the first page, in sections: those of `inspect`, without the section that needs a
 /// walk of page tables.
@@ -227,7 +227,7 @@ fn history(identity: Identity, activity: Option<Activity>, body: Area, scene: &S
             return no_memory.map(Absent::as_str);
         }
         let rate = [None, None, Some(Rate::ReadBytes), Some(Rate::WriteBytes)][index]?;
-        activity?.rates[rate as usize].err()
+        activity?[rate as usize].err()
     };
     let mut lines = Vec::new();
     for (index, (title, values, least)) in plots.into_iter().enumerate() {

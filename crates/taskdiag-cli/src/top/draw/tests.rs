@@ -16,7 +16,7 @@ use super::super::view::{Effect, Prompt, Question, Screen, Table as _};
 use super::*;
 use crate::grouping::{OF_PROCESSES, PROGRAM, USER};
 use crate::selection::Selection;
-use crate::watch::{Activity, Rate, SampleTime};
+use crate::watch::{Rate, SampleTime};
 
 /// Two samples of this machine for the view, and a close look.
 fn model(view: &mut View, height: u16) -> Model {
@@ -383,10 +383,7 @@ fn pages_are_drawn() {
     };
     let mut ask = |query: &Query| SampleTime::of(|| Handle::new().query(query));
     let mut details = inspector.details(&mut ask, &inquiry);
-    details.activity = Some(Activity {
-        rates: [Err("denied"); Rate::ALL.len()],
-        is_busy: false,
-    });
+    details.activity = Some([Err("denied"); Rate::ALL.len()]);
     view.screen = Screen::Details(target, Page::History, 0);
     let lines = drawn(&mut view, &mut model, Some(&details), (100, 100));
     for title in ["read from storage", "written to storage"] {
