@@ -253,6 +253,11 @@ impl Prepared {
             let completed = query.filter.take_if(|filter| has_group(filter.fields()));
             if let Some(filter) = &completed {
                 query.filter = filter.part_without(|field| field.group() == group);
+                // Derived values cost little: what is open is counted with all of them. Page tables are
+                // not walked for tasks that the rest leaves open.
+                if group == Group::Derived {
+                    query.filter = query.filter.map(Filter::into_part);
+                }
             }
             late.insert(0, (group, completed));
         }

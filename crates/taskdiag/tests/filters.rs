@@ -242,6 +242,19 @@ fn undecided_tasks_are_counted() {
         assert!(snapshot.tasks().all(|task| task.read_chars().is_ok()));
         assert!(pids(&snapshot).contains(&std::process::id()));
         assert!(snapshot.counters().undecided.total() > 0, "{:?}", snapshot.counters());
+        // Not those for which a derived value, which comes later, makes it false.
+        for (text, is_open) in [
+            ("read_chars >= 0 and unit == 'no-such.service'", false),
+            ("read_chars >= 0 and cpu_percent > 1000000", false),
+            ("read_chars >= 0 and not user == 'no-such-user'", true),
+        ] {
+            let filter = Filter::parse(text).expect("a filter");
+            let snapshot = taskdiag::Handle::new()
+                .query(&Query::processes().filter(filter))
+                .expect("an answer");
+            let undecided = snapshot.counters().undecided.total();
+            assert_eq!(undecided > 0, is_open, "{text}: {undecided}");
+        }
     });
 }
 

@@ -337,12 +337,12 @@ mod tests {
     /// tested.
     #[test]
     fn cgroups_are_tested_unless_negated() {
-        let within = Filter::within_cgroup(b"/a").0;
-        let negated = Filter(Expression::Not(Box::new(within.clone())));
+        let within = Filter::within_cgroup(b"/a").expression;
+        let negated = Filter::new(Expression::Not(Box::new(within.clone())));
         assert_eq!(negated.kernel_tests(&|_| Some(7)).tests.len(), 0);
         for alone in [Expression::All(vec![within.clone()]), Expression::Any(vec![within])] {
-            let other = Filter::parse("pid == 1").unwrap().0;
-            let any = Filter(Expression::Any(vec![alone, other]));
+            let other = Filter::parse("pid == 1").unwrap().expression;
+            let any = Filter::new(Expression::Any(vec![alone, other]));
             assert_eq!(any.kernel_tests(&|_| Some(7)).tests.len(), 2);
         }
     }

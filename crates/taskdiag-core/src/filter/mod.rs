@@ -44,7 +44,12 @@ pub use socket::SocketFilter;
 /// # Ok::<(), taskdiag::ParseError>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Filter(Expression);
+pub struct Filter {
+    expression: Expression,
+    /// It is a part of a filter whose rest is decided later: rows that it leaves open stay, because the
+    /// rest may be false for them.
+    is_part: bool,
+}
 
 #[derive(Clone, Debug, PartialEq)]
 enum Expression {
@@ -161,7 +166,7 @@ impl Filter {
                 (Comparison::In(operands), format!("{field} in ({})", words.join(", ")))
             }
         };
-        Filter(Expression::Test(Test {
+        Filter::new(Expression::Test(Test {
             subject: Subject::Field(field),
             comparison,
             text,
@@ -181,7 +186,7 @@ impl Filter {
 
     fn within(field: Field, path: &[u8]) -> Filter {
         let path = without_last_slash(path);
-        Filter(Expression::Test(Test {
+        Filter::new(Expression::Test(Test {
             subject: Subject::Field(field),
             comparison: Comparison::Within(path.to_vec()),
             text: format!("{field} within {:?}", String::from_utf8_lossy(path)),
@@ -190,13 +195,13 @@ impl Filter {
 
     /// Tasks for which both filters are true.
     pub fn and(self, other: Filter) -> Filter {
-        Filter(Expression::All(vec![self.0, other.0]))
+        Filter::new(Expression::All(vec![self.expression, other.expression]))
     }
 
     /// The fields that it reads.
     pub fn fields(&self) -> Fields {
         let mut fields = Fields::NONE;
-        self.0.each_test(&mut |test| fields |= test.fields());
+        self.expression.each_test(&mut |test| fields |= test.fields());
         fields
     }
 
@@ -204,7 +209,7 @@ impl Filter {
     fn conjuncts(&self) -> Vec<Conjunct<'_>> {
         let mut conjuncts = Vec::new();
         let mut left = vec![Conjunct {
-            expression: &self.0,
+            expression: &self.expression,
             is_negated: false,
         }];
         while let Some(part) = left.pop() {
@@ -223,10 +228,17 @@ impl Filter {
     }
 
     /// The parts for which `is_wanted` is true. `None` if there are none.
+    fn new(expression: Expression) -> Filter {
+        Filter {
+            expression,
+            is_part: false,
+        }
+    }
+
     fn part(&self, is_wanted: impl Fn(&Conjunct<'_>) -> bool) -> Option<Filter> {
         let wanted = self.conjuncts().into_iter().filter(is_wanted);
         let parts: Vec<Expression> = wanted.map(Conjunct::into_expression).collect();
-        (!parts.is_empty()).then_some(Filter(Expression::All(parts)))
+        (!parts.is_empty()).then(|| Filter::new(Expression::All(parts)))
     }
 
     /// Whether the kernel's side can decide any part of it, provided that its cgroups exist.
@@ -253,7 +265,7 @@ impl Filter {
     /// The numbers that a field is compared with; `> 1` is `>= 2`.
     pub fn compared_with(&self, field: Field) -> Vec<i128> {
         let mut compared = Vec::new();
-        self.0.each_test(&mut |test| {
+        self.expression.each_test(&mut |test| {
             let more = i128::from(matches!(test.comparison, Comparison::Is(Relation::Greater, _)));
             let operands = test.operands().iter().filter(|_| test.subject == Subject::Field(field));
             compared.extend(operands.filter_map(|operand| match operand {
@@ -267,7 +279,7 @@ impl Filter {
     /// The indices of the fields of other rows that it reads.
     pub fn columns(&self) -> Vec<usize> {
         let mut columns = Vec::new();
-        self.0.each_test(&mut |test| {
+        self.expression.each_test(&mut |test| {
             columns.extend(test.subjects().filter_map(Subject::column).map(|column| column.index))
         });
         columns
@@ -285,15 +297,26 @@ impl Filter {
 
     /// Whether it is true for a task. `None` if that depends on an absent value.
     pub fn decide(&self, row: &impl HasFields) -> Option<bool> {
-        self.0.decide(row)
+        self.expression.decide(row)
+    }
+
+    /// The filter as a part of another one: rows that it leaves open stay, because the rest of the other
+    /// may be false for them.
+    #[must_use]
+    pub fn into_part(mut self) -> Filter {
+        self.is_part = true;
+        self
     }
 
     /// Whether it is true for a row. Counts it as undecided if it could be, but for values that are
     /// absent for a reason that the caller may be able to remove.
     pub fn admits(&self, row: &impl HasFields, undecided: &mut Undecided) -> bool {
         self.decide(row).unwrap_or_else(|| {
+            if self.is_part {
+                return true;
+            }
             let mut lacks = Vec::new();
-            if self.0.may_be(true, row, &mut lacks) {
+            if self.expression.may_be(true, row, &mut lacks) {
                 undecided.count(lacks);
             }
             false
@@ -345,7 +368,7 @@ fn is_cheap_group(group: Group) -> bool {
 /// Writes an expression that parses to the same filter, provided that the filter was parsed.
 impl fmt::Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.expression.fmt(f)
     }
 }
 

@@ -36,7 +36,7 @@ pub(super) fn parse(text: &str, names: Names<'_>, aliases: Aliases<'_>, columns:
     };
     let expression = parser.any()?;
     match parser.peek()? {
-        Token { kind: Kind::End, .. } => Ok(Filter(expression)),
+        Token { kind: Kind::End, .. } => Ok(Filter::new(expression)),
         token => Err(parser.not_the_end(token)),
     }
 }
@@ -726,7 +726,7 @@ mod tests {
         fn expressions_are_parsed_or_refused(words in proptest::collection::vec(proptest::sample::select(&WORDS[..]), 0..16)) {
             let text = words.join(" ");
             match Filter::parse(&text) {
-                Ok(filter) => prop_assert_eq!(&Filter::parse(&filter.to_string()).unwrap().0, &filter.0),
+                Ok(filter) => prop_assert_eq!(&Filter::parse(&filter.to_string()).unwrap().expression, &filter.expression),
                 Err(error) => prop_assert!(text.is_char_boundary(error.at)),
             }
         }
@@ -735,7 +735,7 @@ mod tests {
         #[test]
         fn displayed_filters_are_the_same(text in super::super::tests::expression()) {
             let filter = Filter::parse(&text).unwrap();
-            prop_assert_eq!(&Filter::parse(&filter.to_string()).unwrap().0, &filter.0);
+            prop_assert_eq!(&Filter::parse(&filter.to_string()).unwrap().expression, &filter.expression);
         }
     }
 }
