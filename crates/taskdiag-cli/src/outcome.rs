@@ -209,8 +209,12 @@ pub fn say_undecided(undecided: Undecided, noun: &str) -> Outcome {
     use Absent::{Denied, NoAnswer, NoThread, NotCounted, OverBudget, Truncated, Unsupported};
     let of = |reason| undecided.of(reason);
     let left = |of, why: &str| format!("{{}} left out: the filter needs {}, which {why}", undecided.field(of));
+    let unsupported = match history::shown() {
+        Some(_) => "was not recorded (`taskdiag record` has -o and --pss-budget)",
+        None => "is not available (`taskdiag doctor` says what is)",
+    };
     let missing = say_missing(lacks! {
-        of(Unsupported), noun => &left(Unsupported, "is not available (`taskdiag doctor` says what is)")[..];
+        of(Unsupported), noun => &left(Unsupported, unsupported)[..];
         of(Truncated), noun => &left(Truncated, "is too long to be read")[..];
         of(OverBudget), noun => &left(OverBudget, "would take longer than the limits allow")[..];
         of(NoAnswer), noun => &left(NoAnswer, "did not come in time (--patience waits longer)")[..];
@@ -241,8 +245,11 @@ pub fn say_hidden() -> Outcome {
 /// trace, and `/proc` usually does.
 pub fn lacking(pid: u32) -> String {
     let is_ours = proc::chosen().own_pid() == Some(proc::own_pid());
-    let is_process = match std::fs::read(proc::path(&format!("{pid}/status"))) {
-        Ok(status) => String::from_utf8_lossy(&status).contains(&format!("\nTgid:\t{pid}\n")) && is_ours,
+    let is_process = match process_of(pid) {
+        Ok(process) if process != pid && history::shown().is_none() => {
+            return format!("pid {pid}: it is a thread of process {process}");
+        }
+        Ok(_) => is_ours,
         Err(error) => error.kind() == io::ErrorKind::PermissionDenied && is_ours,
     };
     let is_past = history::shown().is_some();
@@ -256,6 +263,16 @@ pub fn lacking(pid: u32) -> String {
         ),
         _ => format!("pid {pid}: no such process"),
     }
+}
+
+/// The process that a process or thread of this id belongs to.
+pub fn process_of(id: u32) -> io::Result<u32> {
+    let status = std::fs::read(proc::path(&format!("{id}/status")))?;
+    let status = String::from_utf8_lossy(&status);
+    let process = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Tgid:\t")?.parse().ok());
+    process.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// The failure of a command that needs a thread.

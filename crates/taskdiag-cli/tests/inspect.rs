@@ -289,6 +289,19 @@ fn what_is_no_process_is_an_error() {
     for source in ["bpf", "procfs"] {
         said(&[&tid, "--source", source], &format!("thread of process {}", own()));
     }
+    // No other command has rows for it, either.
+    for args in [
+        &["ps", "-p", &tid][..],
+        &["tree", &tid],
+        &["mem", "-p", &tid],
+        &["files", "-p", &tid],
+        &["maps", &tid],
+        &["maps", &tid, "--where", "euid >= 0"],
+    ] {
+        let run = run(args);
+        let is_told = run.stderr.contains(&format!("thread of process {}", own()));
+        assert!(run.code == Some(1) && is_told, "{args:?}: {run:?}");
+    }
     drop(end);
     thread.join().expect("it ends");
     // BPF needs no /proc for the process itself, but nearly all else is missing.

@@ -56,11 +56,11 @@ impl<'a> Inspector<'a> {
         }
         let process = match self.handle.query(&Query::process(self.pid).fields(fields)) {
             Ok(process) => process,
-            Err(error) if error.kind() == ErrorKind::NoSuchTask => return Err(self.no_process()),
+            Err(error) if error.kind() == ErrorKind::NoSuchTask => return Err(lacking(self.pid).into()),
             Err(error) => return Err(error.into()),
         };
         let Some(task) = process.tasks().next() else {
-            return Err(self.no_process());
+            return Err(lacking(self.pid).into());
         };
         let files = self.files(&process);
         // Who hides the descriptors hides the sockets, too.
@@ -102,23 +102,6 @@ impl<'a> Inspector<'a> {
     fn query(&mut self, query: Query, fields: Fields) -> Result<Snapshot, Reason> {
         let answer = self.handle.query(&query.fields(fields));
         answer.map_err(|error| reason(&error))
-    }
-
-    /// The error that there is no such process, or that the id is a thread of one.
-    fn no_process(&mut self) -> Failure {
-        let pid = self.pid;
-        let of_thread = Filter::parse(&format!("tid == {pid}")).ok().and_then(|filter| {
-            let threads = self
-                .handle
-                .query(&Query::threads().fields(Field::Pid | Field::Tid).filter(filter));
-            threads.ok()?.tasks().next()?.pid().ok()
-        });
-        Failure::Unanswered(match of_thread {
-            Some(process) if process != pid => {
-                format!("pid {pid}: it is a thread of process {process}: taskdiag inspect {process}")
-            }
-            _ => lacking(pid),
-        })
     }
 
     /// The ancestors, as far as the caller can see them.

@@ -57,7 +57,7 @@ impl Report<'_> {
         let mut total = Sum::default();
         tasks.iter().for_each(|task| total.add(task));
         // What is not shown may still be missing from the sums and from the order.
-        let mut of_all: Fields = sums::FIELDS.into_iter().collect();
+        let mut of_all: Fields = total.fields().into_iter().collect();
         if let RowKind::Processes { sort, .. } = &self.kind {
             of_all |= sort.iter().map(|by| by.key).collect::<Fields>();
         }
@@ -150,12 +150,7 @@ impl Report<'_> {
     /// The last row of a table of processes.
     fn total_row(&self, table: &mut Table, columns: &[ListingColumn], total: &Sum) {
         for (index, shown) in columns.iter().enumerate() {
-            let sums = if total.has_counters() {
-                sums::COUNTERS
-            } else {
-                sums::FIELDS
-            };
-            let place = |field| sums.iter().position(|&summed| summed == field);
+            let place = |field| total.fields().iter().position(|&summed| summed == field);
             let bytes = tasks::field_of(shown).and_then(place).map(|index| total.bytes()[index]);
             table.cell(|out| match bytes {
                 Some(Ok(bytes)) => self.cells.size(out, bytes),

@@ -63,6 +63,15 @@ impl Sum {
         })
     }
 
+    /// The fields that it sums.
+    pub fn fields(&self) -> [Field; 6] {
+        if self.has_counters() {
+            COUNTERS
+        } else {
+            FIELDS
+        }
+    }
+
     /// Whether there are only the kernel's counters.
     pub fn has_counters(&self) -> bool {
         history::shown().is_some() && self.bytes()[2].is_err()

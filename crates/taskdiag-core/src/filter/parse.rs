@@ -357,6 +357,7 @@ impl<'a> Parser<'a> {
     /// The operand for `subject` that is another value of the same task.
     fn other(&self, subject: Subject, word: &str) -> std::result::Result<Operand, String> {
         let in_quotes = match subject.class() {
+            _ if word == "none" => "; `none` goes with == and != only".to_owned(),
             Class::Text => format!("; as text, write '{}' in quotes", shortened(word)),
             _ if has_names(subject) && self.number(subject, word).is_ok() => {
                 format!("; for the {} of that name, write '{word}' in quotes", named(subject))
@@ -437,6 +438,7 @@ mod tests {
                 7,
             ),
             ("uid == 'nobody there'", "no user id has the name", 7),
+            ("comm in (none, 'a')", "`none` goes with == and != only", 9),
             (
                 "rss_bytes > 100 M",
                 "found `M`; a unit has no space before it, as in 100M",

@@ -42,7 +42,18 @@ const OPERATORS: [(&str, Kind<'static>); 11] = [
 ];
 
 /// Words that are no names. They may be in capitals, as in SQL.
-const KEYWORDS: [&str; 9] = ["and", "or", "not", "in", "has", "within", "true", "false", "unlimited"];
+const KEYWORDS: [&str; 10] = [
+    "and",
+    "or",
+    "not",
+    "in",
+    "has",
+    "within",
+    "true",
+    "false",
+    "unlimited",
+    "none",
+];
 
 /// The token at `at` or after the white space there. The error has its place and a message.
 pub(super) fn next(text: &str, at: usize) -> Result<Token<'_>, (usize, String)> {
