@@ -349,3 +349,19 @@ fn the_same_namespace_changes_nothing() {
         .args(args);
     assert_eq!(Run::new(command.output().expect("it runs")).complete(), usual);
 }
+
+/// Check that who has no file descriptor left is told so, and not that `/proc` is another one.
+#[test]
+fn descriptors_that_are_missing_are_told() {
+    let script = "ulimit -n 4; exec \"$0\" sockets";
+    let run = Command::new("sh")
+        .args(["-c", script, PROGRAM])
+        .output()
+        .expect("a shell");
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert_eq!(run.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("/proc/self/status: Too many open files") && !said.contains("namespace"),
+        "{said}"
+    );
+}

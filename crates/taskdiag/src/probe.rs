@@ -1,8 +1,8 @@
 //! Facts about this host, found out once by a few small reads.
 
-use std::fs;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::path::Path;
+use std::{fs, io};
 
 use rustix::fs::{access, Access};
 use rustix::io::Errno;
@@ -23,7 +23,7 @@ const BTF: &str = "/sys/kernel/btf/vmlinux";
 pub(crate) fn probe(proc: &Proc, built: &'static str, pinned: &Path, broker: &Path) -> Support {
     let status = fs::read(proc.join("self/status"));
     let mut support = Support::default();
-    support.procfs = procfs(proc, status.as_deref().ok());
+    support.procfs = procfs(proc, status.as_deref());
     support.procfs_complete = procfs_complete(proc);
     support.may_trace = sees_values(&proc.join("1/exe"));
     support.bpf_built = bpf_built(built);
@@ -116,15 +116,21 @@ fn came_with(needed: (u32, u32)) -> Fact {
     }
 }
 
-fn procfs(proc: &Proc, status: Option<&[u8]>) -> Fact {
-    let Some(status) = status else {
-        let remedy = "mount it: mount -t proc proc /proc";
-        let path = proc.path().display();
-        return if proc.join("uptime").exists() || proc.join("1").exists() {
-            Fact::no(format!("{path} shows another pid namespace than the caller's"), remedy)
-        } else {
-            Fact::no(format!("{path} is not mounted"), remedy)
-        };
+fn procfs(proc: &Proc, status: Result<&[u8], &io::Error>) -> Fact {
+    let status = match status {
+        Ok(status) => status,
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Fact::no(format!("{}/self/status: {error}", proc.path().display()), "");
+        }
+        Err(_) => {
+            let remedy = "mount it: mount -t proc proc /proc";
+            let path = proc.path().display();
+            return if proc.join("uptime").exists() || proc.join("1").exists() {
+                Fact::no(format!("{path} shows another pid namespace than the caller's"), remedy)
+            } else {
+                Fact::no(format!("{path} is not mounted"), remedy)
+            };
+        }
     };
     match procfs::namespaces(status) {
         Some(count) if count > 1 && !proc.is_outer() => Fact::no(
