@@ -37,6 +37,39 @@ fn reason(error: &Error) -> Reason {
     }
 }
 
+/// How many threads the process's real user has. The limit `nproc` counts these.
+pub fn user_threads(handle: &mut Handle, task: &Task<'_>) -> Result<u64, Reason> {
+    let uid = task.uid().map_err(Absent::as_str)?;
+    let namespace = task.ns_user().map_err(Absent::as_str)?;
+    let mut filter = format!("uid == {uid}");
+    // Each user namespace has its own counts (Linux 5.14). What a user has in those below also
+    // counts: all others are below the initial one.
+    let counts_apart = kernel_version().is_none_or(|version| version >= (5, 14));
+    if counts_apart && namespace != INITIAL_USER_NAMESPACE {
+        filter += &format!(" and ns_user == {namespace}");
+    }
+    let filter = Filter::parse(&filter).map_err(|_| "unsupported")?;
+    let query = Query::threads().filter(filter).fields(Field::Tid | Field::Uid);
+    let threads = handle.query(&query).map_err(|error| reason(&error))?;
+    if threads.counters().undecided.total() > 0 {
+        return Err("denied");
+    }
+    // A caller who does not see all threads can't count them. The user may have others outside of
+    // the pid namespace, which no right shows in it.
+    if !is_initial_pid_namespace() && !proc::chosen().is_outer() {
+        return Err("unsupported");
+    }
+    let is_by = |source| threads.answers().any(|(_, answer)| answer == Ok(source));
+    if is_by(SourceId::Bpf) {
+        return Ok(threads.len() as u64);
+    }
+    match handle.support().procfs_complete.verdict {
+        _ if !is_by(SourceId::Procfs) => Err("unsupported"),
+        Verdict::Yes => Ok(threads.len() as u64),
+        _ => Err("denied"),
+    }
+}
+
 impl<'a> Inspector<'a> {
     /// An inspector of a process.
     pub fn new(from: &'a SourceOptions, pid: u32) -> Inspector<'a> {
@@ -76,7 +109,7 @@ impl<'a> Inspector<'a> {
                 Query::threads_of(self.pid),
                 fields_of(Section::Threads) | Field::StartNs,
             ),
-            user_threads: self.user_threads(&task),
+            user_threads: user_threads(&mut self.handle, &task),
             cgroup: self.cgroup(&task),
             settings: settings(&task),
             mappings: self.mappings(),
@@ -125,39 +158,6 @@ impl<'a> Inspector<'a> {
             }
         }
         parents
-    }
-
-    /// How many threads the process's real user has. The limit `nproc` counts these.
-    fn user_threads(&mut self, task: &Task<'_>) -> Result<u64, Reason> {
-        let uid = task.uid().map_err(Absent::as_str)?;
-        let namespace = task.ns_user().map_err(Absent::as_str)?;
-        let mut filter = format!("uid == {uid}");
-        // Each user namespace has its own counts (Linux 5.14). What a user has in those below also
-        // counts: all others are below the initial one.
-        let counts_apart = kernel_version().is_none_or(|version| version >= (5, 14));
-        if counts_apart && namespace != INITIAL_USER_NAMESPACE {
-            filter += &format!(" and ns_user == {namespace}");
-        }
-        let filter = Filter::parse(&filter).map_err(|_| "unsupported")?;
-        let query = Query::threads().filter(filter);
-        let threads = self.query(query, Field::Tid | Field::Uid)?;
-        if threads.counters().undecided.total() > 0 {
-            return Err("denied");
-        }
-        // A caller who does not see all threads can't count them. The user may have others outside of
-        // the pid namespace, which no right shows in it.
-        if !is_initial_pid_namespace() && !proc::chosen().is_outer() {
-            return Err("unsupported");
-        }
-        let is_by = |source| threads.answers().any(|(_, answer)| answer == Ok(source));
-        if is_by(SourceId::Bpf) {
-            return Ok(threads.len() as u64);
-        }
-        match self.handle.support().procfs_complete.verdict {
-            _ if !is_by(SourceId::Procfs) => Err("unsupported"),
-            Verdict::Yes => Ok(threads.len() as u64),
-            _ => Err("denied"),
-        }
     }
 
     fn cgroup(&self, task: &Task<'_>) -> Vec<cgroup::Text> {

@@ -21,6 +21,7 @@ use crate::source::SourceOptions;
 use crate::{proc, quantity};
 use cgroup::UNSUPPORTED;
 pub use cgroup::{files as cgroup_files, pressures, used as cgroup_use};
+pub use facts::user_threads;
 use facts::Inspector;
 pub use page::{limits, mappings, variables};
 use page::{page, Facts, PagePart};

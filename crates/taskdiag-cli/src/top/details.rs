@@ -96,6 +96,15 @@ impl System {
 
     /// The lists of a page about a process.
     fn lists(&mut self, page: Page, process: &Snapshot) -> Result<Lists, Reason> {
+        if page == Page::Limits {
+            let task = process.task(0);
+            let threads = match self {
+                System::Machine(handle) => inspect::user_threads(handle, &task),
+                System::Recording => Err(Absent::NotAsked.as_str()),
+            };
+            let rows = inspect::limits(&task, threads).map_err(|reason| format!("limits: {reason}"))?;
+            return Ok(Lists::of(texts(Section::Limits, &rows, false)));
+        }
         let System::Machine(handle) = self else {
             return Err(format!("a recording has no {}", contents(page)));
         };
@@ -302,12 +311,6 @@ impl Inspector {
         details.activity = of_first.map(|(rates, task)| Rate::ALL.map(|rate| rates.of(rate, &task)));
         match inquiry.page {
             Page::Threads => details.lists = Some(threads(ask, inquiry.target.pid, &mut subject.threads)),
-            Page::Limits => {
-                // The user's threads are not counted for every picture.
-                let rows = inspect::limits(&snapshot.task(0), Err(Absent::NotAsked.as_str()));
-                let lists = rows.map(|rows| Lists::of(texts(Section::Limits, &rows, false)));
-                details.lists = Some(lists.map_err(|reason| format!("limits: {reason}")));
-            }
             Page::Process | Page::History => {}
             page => {
                 let lists = match subject.lists.take() {
@@ -407,6 +410,11 @@ mod tests {
         let lists = details.lists.expect("asked for").expect("own threads").lists;
         let own = std::process::id().to_string();
         assert!(lists[0].1.iter().any(|row| row[0] == own), "{lists:?}");
+        // The limit on threads is next to how many the user has.
+        let details = inspector.details(&mut ask, &inquiry(Page::Limits));
+        let limits = details.lists.expect("asked for").expect("own limits").lists.remove(0).1;
+        let threads = limits.iter().find(|row| row[0] == "nproc").map(|row| row[3].parse());
+        assert!(matches!(threads, Some(Ok(1u64..))), "{limits:?}");
         let details = inspector.details(&mut ask, &inquiry(Page::History));
         assert!(details.process.is_ok() && details.lists.is_none());
         let mut other = inquiry(Page::Process);
