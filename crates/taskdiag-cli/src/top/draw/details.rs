@@ -161,12 +161,18 @@ fn lists(lists: &Lists, width: usize, palette: Palette) -> Vec<Line> {
 /// The lines of a list: the headings, and a line for each row. Of a path in the last column, the end is
 /// shown where there is no room in this width.
 fn list((columns, rows): &Texts, limit: usize, palette: Palette) -> Vec<Line> {
+    // Units are in the cells.
+    let headings = columns.iter().map(|(name, _)| {
+        let short = name.strip_suffix("_bytes").or_else(|| name.strip_suffix("_count"));
+        short.unwrap_or(name).to_uppercase()
+    });
+    let headings: Vec<String> = headings.collect();
     let width = |at: usize| {
         let texts = rows
             .iter()
             .filter_map(|row| row.get(at))
             .map(|text| canvas::width(text));
-        texts.chain([columns[at].0.len()]).max().unwrap_or(0)
+        texts.chain([headings[at].len()]).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..columns.len()).map(width).collect();
     let before: usize = widths.iter().rev().skip(1).map(|width| width + 1).sum();
@@ -183,12 +189,8 @@ fn list((columns, rows): &Texts, limit: usize, palette: Palette) -> Vec<Line> {
             format!("{text}{padding} ")
         }
     };
-    let heading: String = columns
-        .iter()
-        .enumerate()
-        .map(|(at, (name, _))| aligned(at, &name.to_uppercase()))
-        .collect();
-    let mut lines = vec![vec![(heading, palette.heading())]];
+    let heading = headings.iter().enumerate().map(|(at, heading)| aligned(at, heading));
+    let mut lines = vec![vec![(heading.collect(), palette.heading())]];
     for row in rows {
         let line = row.iter().enumerate().map(|(at, text)| {
             let style = if at == 0 { palette.label() } else { Style::new() };
