@@ -130,7 +130,7 @@ pub const BINDINGS: &[Binding] = &[
     bind(&[Enter], Action::Details, "details of the process; of a unit, container, user or program: its processes"),
     bind(&[Tab], Action::NextPage, "in details: the next page; in a question about fields or users: complete the name"),
     bind(&[BackTab], Action::PreviousPage, "in details: the page before"),
-    bind(&[Esc], Action::Close, "back to the table"),
+    bind(&[Esc], Action::Close, "back to the table; from the processes of a sum, to the sums"),
     bind(&[Char('P')], Action::Sort(SortKey::Rate(Rate::Cpu)), "sort by processor time since the last sample"),
     bind(&[Char('M')], Action::Sort(SortKey::Field(Field::RssBytes)), "sort by resident memory"),
     bind(&[Char('T')], Action::Sort(SortKey::Time), "sort by processor time in all"),

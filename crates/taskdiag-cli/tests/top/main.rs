@@ -589,6 +589,11 @@ fn sums_are_by_several_keys() {
     top.wait_for("and (euid == 65534)");
     top.wait_for("selected processes 1: ");
     top.wait_for(&of_nobody.pid());
+    top.press("\x1b");
+    top.wait_for("by program,user | sorted by rss_bytes");
+    top.wait_until("all sums", |picture| !picture.contains("euid"));
+    top.press("b");
+    top.wait_until("processes", |picture| !picture.contains("by program"));
     top.press("bN\\\x15\r");
     top.wait_for("by unit | in the order of names: sums have no pid");
     top.press("q");

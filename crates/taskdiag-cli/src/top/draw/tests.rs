@@ -455,6 +455,15 @@ fn a_sum_is_opened_within_the_filter() {
     assert_eq!(view.press(Key::plain(Code::Enter), &model), None);
     assert!(view.filter.starts_with(&format!("({own}) and (")), "{}", view.filter);
     assert_eq!(view.rows, Rows::Processes);
+    let opened = view.clone();
+    assert_eq!(view.press(Key::plain(Code::Esc), &model), None);
+    assert_eq!((&view.filter, view.rows), (&own, Rows::by(&[&PROGRAM, &USER])));
+    // What was typed since is not lost.
+    view = opened;
+    view.filter += " and uid == 0";
+    let filter = view.filter.clone();
+    view.press(Key::plain(Code::Esc), &model);
+    assert_eq!((&view.filter, view.rows), (&filter, Rows::Processes));
     Spec::of(&view).query(&Selection::default()).expect("a filter");
 }
 

@@ -141,6 +141,8 @@ pub struct View {
     pub order: Order,
     /// An expression; empty for all tasks.
     pub filter: String,
+    /// The sums whose processes were opened: their rows and filter, and then the filter of the processes.
+    pub opened: Vec<(Rows, String, String)>,
     /// Names of users, separated by commas; empty for all users.
     pub users: String,
     pub delay: Duration,
@@ -194,6 +196,7 @@ impl Default for View {
             columns: String::new(),
             order: Order::default(),
             filter: String::new(),
+            opened: Vec::new(),
             users: String::new(),
             delay: Duration::from_secs(2),
             header: HeaderPart::ALL.to_vec(),
@@ -419,7 +422,8 @@ impl View {
             Action::Now => return Some(Effect::Now),
             Action::Help => self.screen = Screen::Help(0),
             Action::Setup => (self.screen, self.shift) = (Screen::Setup(0), 0),
-            Action::Remove | Action::Close | Action::NextPage | Action::PreviousPage | Action::Open(_) => {}
+            Action::Close => self.close(),
+            Action::Remove | Action::NextPage | Action::PreviousPage | Action::Open(_) => {}
             Action::Details => self.open(table),
             Action::Choose(row) if self.follow && self.cursor == row => self.open(table),
             Action::Choose(row) => self.choose(row, table),
@@ -592,14 +596,25 @@ impl View {
         };
         match expression(by, &names) {
             Some(expression) => {
+                let before = self.filter.clone();
                 self.filter = if self.filter.is_empty() {
                     expression
                 } else {
                     format!("({}) and ({expression})", self.filter)
                 };
+                self.opened.push((self.rows, before, self.filter.clone()));
                 self.show_rows(Rows::Processes);
             }
             None => self.say("no expression can name these processes", true),
+        }
+    }
+
+    /// Goes back from the processes of a sum to the sums, unless the filter has changed since.
+    fn close(&mut self) {
+        let opened = self.opened.pop();
+        if let Some((rows, before, _)) = opened.filter(|(.., filter)| *filter == self.filter) {
+            self.filter = before;
+            self.show_rows(rows);
         }
     }
 
