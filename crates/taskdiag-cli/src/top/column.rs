@@ -347,21 +347,24 @@ impl Order {
 const MIN_LAST: usize = 12;
 
 /// Widths with which a row is no longer than `limit`. No column but the last takes more than half of
-/// it: one long text must not hide the others. Columns that do not fit are left out; those just before
-/// the last one go first. The last one gets the remaining width.
-pub fn fit(widths: &[usize], limit: usize) -> Vec<Option<usize>> {
+/// it: one long text must not hide the others. Columns that do not fit are left out: those of the highest
+/// rank, and of these those just before the last one, go first. The last one gets the remaining width.
+pub fn fit(widths: &[usize], limit: usize, rank: impl Fn(usize) -> u8) -> Vec<Option<usize>> {
     let mut fitted = vec![None; widths.len()];
     let Some((&last, others)) = widths.split_last() else {
         return fitted;
     };
     let reserved = last.min(MIN_LAST).min(limit);
     let mut rest = limit - reserved;
-    for (width, fitted) in others.iter().map(|&width| width.min(limit / 2)).zip(&mut fitted) {
+    let mut places: Vec<usize> = (0..others.len()).collect();
+    places.sort_by_key(|&place| rank(place));
+    for place in places {
+        let width = others[place].min(limit / 2);
         // Including the space after it.
         match rest.checked_sub(width + 1) {
             Some(left) => {
                 rest = left;
-                *fitted = Some(width);
+                fitted[place] = Some(width);
             }
             None => break,
         }
@@ -451,14 +454,23 @@ mod tests {
     /// Check that a row is never longer than the limit, and that the last column is kept.
     #[test]
     fn columns_fit() {
-        assert_eq!(fit(&[5, 8, 30], 40), [Some(5), Some(8), Some(25)]);
-        assert_eq!(fit(&[5, 8, 30], 20), [Some(5), None, Some(14)]);
-        assert_eq!(fit(&[5, 8, 30], 4), [None, None, Some(4)]);
-        assert_eq!(fit(&[5], 0), [Some(0)]);
-        assert_eq!(fit(&[3000, 5, 30], 40), [Some(20), Some(5), Some(13)]);
-        assert_eq!(fit(&[], 10), []);
+        assert_eq!(fit(&[5, 8, 30], 40, |_| 0), [Some(5), Some(8), Some(25)]);
+        assert_eq!(fit(&[5, 8, 30], 20, |_| 0), [Some(5), None, Some(14)]);
+        assert_eq!(fit(&[5, 8, 30], 4, |_| 0), [None, None, Some(4)]);
+        assert_eq!(fit(&[5], 0, |_| 0), [Some(0)]);
+        assert_eq!(fit(&[3000, 5, 30], 40, |_| 0), [Some(20), Some(5), Some(13)]);
+        assert_eq!(fit(&[], 10, |_| 0), []);
+        let ranks = |place: usize| [0, 2, 1, 0, 1][place];
+        assert_eq!(
+            fit(&[5, 3, 8, 5, 30], 32, ranks),
+            [Some(5), None, None, Some(5), Some(20)]
+        );
+        assert_eq!(
+            fit(&[5, 3, 8, 5, 30], 34, ranks),
+            [Some(5), None, Some(8), Some(5), Some(13)]
+        );
         for limit in 0..100 {
-            let fitted = fit(&[5, 8, 1, 6, 30], limit);
+            let fitted = fit(&[5, 8, 1, 6, 30], limit, |_| 0);
             let used: usize = fitted.iter().flatten().map(|width| width + 1).sum();
             assert!(used <= limit + 1, "{fitted:?} in {limit}");
         }

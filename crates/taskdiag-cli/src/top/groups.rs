@@ -85,14 +85,14 @@ pub fn summed() -> Fields {
     Field::RssBytes | Field::UtimeNs | Field::StimeNs
 }
 
-/// The columns of sums, with their sort keys; the trend has none.
-pub const COLUMNS: [(&str, Option<SortKey>); 7] = [
+/// The columns of sums, with their sort keys; the trend has none. Other rates are columns if they are
+/// asked for.
+pub const COLUMNS: [(&str, Option<SortKey>); 6] = [
     ("PROCS", Some(SortKey::Field(Field::ThreadsCount))),
     ("%CPU", Some(SortKey::Rate(Rate::Cpu))),
     ("TREND", None),
     ("RSS", Some(SortKey::Field(Field::RssBytes))),
     ("PSS", Some(SortKey::Field(Field::PssBytes))),
-    ("NET/s", Some(SortKey::Rate(Rate::NetBytes))),
     ("TIME", Some(SortKey::Time)),
 ];
 
@@ -105,14 +105,12 @@ pub struct Group {
     pub drawn: Vec<String>,
     /// How many there are.
     pub processes: u64,
-    /// The percentage of one processor that they use. `None` if none of them has a rate yet.
-    pub cpu: Option<f64>,
+    /// What they do, each rate at its index. `None` if none of them has it: it may not be asked for.
+    pub rates: [Option<f64>; Rate::ALL.len()],
     /// Their resident set sizes added up. A shared page counts once for each process.
     pub rss_bytes: u64,
     /// Their proportional set sizes added up, and the number of processes included, if asked for.
     pub pss_bytes: Option<(u64, u64)>,
-    /// What they send to other machines and receive, in bytes per second, if asked for and known.
-    pub net: Option<f64>,
     /// Their time on processors.
     pub time_ns: u64,
 }
@@ -140,20 +138,19 @@ impl Group {
     /// What the row is sorted by. Rows without it are in the order of their names.
     pub fn key(&self, key: SortKey) -> Option<Key<'static>> {
         let number = match key {
-            SortKey::Rate(Rate::Cpu) => return self.cpu.map(Key::Float),
-            SortKey::Rate(Rate::NetBytes) => return self.net.map(Key::Float),
+            SortKey::Rate(rate) => return self.rates[rate as usize].map(Key::Float),
             SortKey::Time => self.time_ns,
             SortKey::Field(Field::ThreadsCount) => self.processes,
             SortKey::Field(Field::RssBytes) => self.rss_bytes,
             SortKey::Field(Field::PssBytes) => self.pss_bytes?.0,
-            SortKey::Rate(_) | SortKey::Field(_) => return None,
+            SortKey::Field(_) => return None,
         };
         Some(Key::Number(number.into()))
     }
 
     fn add(&mut self, task: &Task<'_>, rates: &Rates) {
         self.processes += 1;
-        for (sum, rate) in [(&mut self.cpu, Rate::Cpu), (&mut self.net, Rate::NetBytes)] {
+        for (sum, rate) in self.rates.iter_mut().zip(Rate::ALL) {
             if let Some(rate) = rates.get(rate) {
                 *sum = Some(sum.unwrap_or(0.0) + rate);
             }

@@ -154,8 +154,10 @@ impl Model {
         self.groups = groups::groups(by, tasks, &mut self.names);
         self.group_trends.begin();
         for group in &self.groups {
-            self.group_trends
-                .add(group.names.clone(), tenths(group.cpu.unwrap_or(0.0)));
+            self.group_trends.add(
+                group.names.clone(),
+                tenths(group.rates[Rate::Cpu as usize].unwrap_or(0.0)),
+            );
         }
     }
 

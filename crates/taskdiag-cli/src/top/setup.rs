@@ -31,7 +31,7 @@ impl View {
         let Screen::Setup(cursor) = self.screen else {
             return false;
         };
-        let mut columns: Vec<&str> = self.shown().into_iter().map(TopColumn::name).collect();
+        let mut columns: Vec<&str> = self.chosen_or_usual().into_iter().map(TopColumn::name).collect();
         let items = items(columns.len());
         let mut cursor = cursor.min(items.len() - 1);
         // After `End`, it is beyond the last item.

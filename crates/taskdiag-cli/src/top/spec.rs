@@ -15,7 +15,7 @@ use super::view::View;
 use crate::outcome::Failure;
 use crate::selection::{self, Selection};
 use crate::users;
-use crate::watch::{self, Rate};
+use crate::watch;
 
 /// What to query.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,10 +59,11 @@ impl Spec {
                 if view.set == Set::Memory {
                     survey |= Field::PssBytes;
                 }
-                let network = TopColumn::Rate(Rate::NetBytes);
-                if view.shown().contains(&network) {
-                    survey |= network.fields();
-                }
+                let rates = view
+                    .shown()
+                    .into_iter()
+                    .filter(|show| matches!(show, TopColumn::Rate(_)));
+                survey = rates.fold(survey, |survey, rate| survey | rate.fields());
             }
             Rows::Processes | Rows::Tree | Rows::Threads => {
                 for show in view.shown() {

@@ -511,7 +511,9 @@ fn names_are_shown_and_completed() {
     top.wait_for("columns: pid,threads_count");
     top.press("\r");
     top.wait_until("the column", |picture| {
-        picture.lines().any(|line| line.split_whitespace().eq(["PID", "THR"]))
+        picture
+            .lines()
+            .any(|line| line.split_whitespace().eq(["PID", "RSS", "THR"]))
     });
     top.press("uroo\t\r");
     top.wait_for("users root");

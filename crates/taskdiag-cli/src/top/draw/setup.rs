@@ -4,6 +4,7 @@ use super::pen::Pen;
 use super::Scene;
 use crate::output::text;
 use crate::top::canvas::{Area, Canvas};
+use crate::top::column::TopColumn;
 use crate::top::keys::Action;
 use crate::top::settings::SETTINGS;
 use crate::top::setup::{items, Item};
@@ -12,7 +13,7 @@ use crate::top::setup::{items, Item};
 pub fn draw(canvas: &mut Canvas, area: Area, cursor: usize, scene: &Scene<'_>) -> usize {
     let (view, palette) = (scene.view, scene.palette);
     Pen::new(canvas, area, 0).title("Setup", "Enter: change, W: save", palette);
-    let shown: Vec<&str> = scene.shown.iter().map(|show| show.name()).collect();
+    let shown: Vec<&str> = view.chosen_or_usual().into_iter().map(TopColumn::name).collect();
     let items = items(shown.len());
     let last = items.len().saturating_sub(1);
     let cursor = cursor.min(last);

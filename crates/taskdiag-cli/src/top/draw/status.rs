@@ -7,7 +7,7 @@ use super::{Palette, Scene};
 use crate::output::text;
 use crate::proc::hidden_by;
 use crate::top::canvas::{self, Area, Canvas, Style};
-use crate::top::column::Set;
+use crate::top::column::{Set, SortKey};
 use crate::top::control::ControlKind;
 use crate::top::groups::COLUMNS;
 use crate::top::input::{Code, Key};
@@ -205,7 +205,9 @@ pub fn status(canvas: &mut Canvas, area: Area, line: u16, scene: &Scene<'_>) {
     } else {
         "smallest first"
     };
-    let has_order = !matches!(view.rows, Rows::By(_)) || COLUMNS.iter().any(|(_, key)| *key == Some(view.order.key));
+    let key = view.order.key;
+    let is_rate = matches!(key, SortKey::Rate(_));
+    let has_order = is_rate || !matches!(view.rows, Rows::By(_)) || COLUMNS.iter().any(|(_, of)| *of == Some(key));
     let order = if has_order {
         format!("sorted by {}, {arrow}", view.order.key.name())
     } else {

@@ -76,6 +76,18 @@ struct Heading {
     least_width: usize,
 }
 
+impl Heading {
+    /// Which columns stay where there is no room for all, the lowest first: the first one and what rows are
+    /// sorted by; the nice value goes before others.
+    fn rank(&self, place: usize) -> u8 {
+        match self.key {
+            _ if self.is_sorted || place == 0 => 0,
+            Some(SortKey::Field(Field::Nice)) => 2,
+            _ => 1,
+        }
+    }
+}
+
 /// The headings, the cells of rows, and the styles of these.
 type Contents = (Vec<Heading>, Vec<Vec<String>>, Vec<Vec<Style>>);
 
@@ -85,15 +97,16 @@ fn contents(scene: &Scene<'_>, (first, end): (usize, usize), memory: &mut Memory
     let mut rows: Vec<Vec<String>> = Vec::with_capacity(end.saturating_sub(first));
     let mut styles: Vec<Vec<Style>> = Vec::new();
     if let Rows::By(by) = scene.model.rows {
-        let has = |has: fn(&Group) -> bool| (first..end).filter_map(|index| scene.model.group(index)).any(has);
-        let (has_pss, has_net) = (has(|group| group.pss_bytes.is_some()), has(|group| group.net.is_some()));
-        let is_shown = |(_, column): &(&str, Option<SortKey>)| match column {
-            Some(SortKey::Field(Field::PssBytes)) => has_pss,
-            Some(SortKey::Rate(Rate::NetBytes)) => has_net,
-            _ => true,
-        };
-        let shown: Vec<_> = COLUMNS.into_iter().filter(is_shown).collect();
         let sorted = Some(scene.view.order.key);
+        let mut groups = (first..end).filter_map(|index| scene.model.group(index));
+        let pss = Some(SortKey::Field(Field::PssBytes));
+        let has_pss = sorted == pss || groups.any(|group| group.pss_bytes.is_some());
+        let usual = COLUMNS.into_iter().filter(|(_, column)| has_pss || *column != pss);
+        let rates = scene.shown.iter().filter_map(|show| match show {
+            TopColumn::Rate(rate) if *rate != Rate::Cpu => Some((rate.heading(), Some(show.sort_key()))),
+            _ => None,
+        });
+        let shown: Vec<_> = usual.chain(rates).collect();
         let number = |&(text, column): &(&'static str, Option<SortKey>)| Heading {
             text,
             align: Align::Right,
@@ -110,7 +123,7 @@ fn contents(scene: &Scene<'_>, (first, end): (usize, usize), memory: &mut Memory
         };
         columns = shown.iter().map(number).chain(by.iter().map(name)).collect();
         for group in (first..end).filter_map(|index| scene.model.group(index)) {
-            rows.push(sum_cells(group, &shown, scene));
+            rows.push(sum_cells(group, &shown, scene, &mut memory.cells));
         }
     } else {
         let shown = scene.shown;
@@ -149,7 +162,9 @@ fn contents(scene: &Scene<'_>, (first, end): (usize, usize), memory: &mut Memory
 /// The headings and all rows as lines of this width; without one, they are as long as their cells.
 pub fn lines(scene: &Scene<'_>, memory: &mut Memory, width: Option<usize>) -> Vec<String> {
     let (columns, mut rows, _) = contents(scene, (0, scene.model.len()), memory);
-    let widths = fit(&memory.widths, width.unwrap_or(MAX_CELL_BYTES));
+    let widths = fit(&memory.widths, width.unwrap_or(MAX_CELL_BYTES), |place| {
+        columns[place].rank(place)
+    });
     leave_out_directories(&columns, &mut rows, &widths);
     let headings = columns.iter().map(|column| column.text.to_owned()).collect();
     let line = |cells: &Vec<String>| {
@@ -177,7 +192,7 @@ pub fn draw(canvas: &mut Canvas, area: Area, layout: &Layout, scene: &Scene<'_>,
     let first = scene.view.first;
     let end = (first + usize::from(layout.rows)).min(scene.model.len());
     let (columns, mut rows, styles) = contents(scene, (first, end), memory);
-    let widths = fit(&memory.widths, usize::from(area.width));
+    let widths = fit(&memory.widths, area.width.into(), |place| columns[place].rank(place));
     if scene.view.shift == 0 {
         leave_out_directories(&columns, &mut rows, &widths);
     }
@@ -324,18 +339,18 @@ fn task_styles(row: &ShownTask<'_>, shown: &[TopColumn], palette: Palette) -> Ve
     shown.iter().map(style).collect()
 }
 
-fn sum_cells(group: &Group, columns: &[(&str, Option<SortKey>)], scene: &Scene<'_>) -> Vec<String> {
-    let cell = |column: Option<SortKey>| match column {
+fn sum_cells(
+    group: &Group,
+    columns: &[(&str, Option<SortKey>)],
+    scene: &Scene<'_>,
+    written: &mut Cells,
+) -> Vec<String> {
+    let mut cell = |column: Option<SortKey>| match column {
         None => {
             let values = scene.model.group_trends.of(&group.names, TREND_WIDTH);
             text::written(|out| sparkline(out, &values, 1000, scene.palette.utf8))
         }
-        Some(SortKey::Rate(Rate::NetBytes)) => group
-            .net
-            .map_or_else(|| "-".to_owned(), |bytes| people::size_text(bytes as u64)),
-        Some(SortKey::Rate(_)) => group
-            .cpu
-            .map_or_else(|| "-".to_owned(), |percent| format!("{percent:.1}")),
+        Some(SortKey::Rate(rate)) => text::written(|out| rate.write(out, group.rates[rate as usize], written)),
         Some(SortKey::Time) => text::written(|out| people::duration(out, group.time_ns)),
         Some(SortKey::Field(Field::RssBytes)) => people::size_text(group.rss_bytes),
         Some(SortKey::Field(Field::PssBytes)) => match group.pss_bytes {

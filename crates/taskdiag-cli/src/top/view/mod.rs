@@ -244,8 +244,20 @@ pub fn one_line(failure: &Failure) -> String {
 }
 
 impl View {
-    /// The columns of the table.
+    /// The columns of the table: before the last one also what rows are sorted by, if it was asked for.
     pub fn shown(&self) -> Vec<TopColumn> {
+        let mut shown = self.chosen_or_usual();
+        let key = self.order.key;
+        let is_asked_for = self.columns.is_empty() || key != Order::default().key;
+        if is_asked_for && shown.iter().all(|show| show.sort_key() != key) {
+            let end = shown.len().saturating_sub(1);
+            shown.splice(end..end, TopColumn::named(key.name()).unwrap_or_default());
+        }
+        shown
+    }
+
+    /// The columns that were chosen, or those of the set.
+    pub fn chosen_or_usual(&self) -> Vec<TopColumn> {
         let usual = usual(self.set, self.rows == Rows::Threads);
         // They were parsed when they were chosen.
         let mut shown = chosen_columns(&self.columns, usual.clone()).unwrap_or(usual);
@@ -501,7 +513,7 @@ impl View {
     pub fn ask_setting(&mut self, key: &'static str) {
         let value = match key {
             "columns" => self
-                .shown()
+                .chosen_or_usual()
                 .into_iter()
                 .map(|column| format!("{},", column.name()))
                 .collect(),

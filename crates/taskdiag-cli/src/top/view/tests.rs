@@ -215,8 +215,8 @@ fn keys_sort() {
     assert_eq!(after(b"<<"), "state");
     assert_eq!(after(b"<<<<<<"), "pid");
     assert_eq!(after(b"o\x15-threads_count\r"), "-threads_count");
-    // The current key is not a column, so the first column is selected.
-    assert_eq!(after(b">"), "pid");
+    // The column of the order is before the last one.
+    assert_eq!(after(b">"), "comm");
 }
 
 /// Check the rows that keys select, and that pressing the same key again returns to processes.
