@@ -225,7 +225,7 @@ impl<'a> App<'a> {
             while self.awaited.is_some() {
                 self.next()?;
             }
-            let lines = self.with_scene((draw::header_width(width), HEADER_HEIGHT), |scene, layout, memory| {
+            let lines = self.with_scene((draw::bars_width(width), HEADER_HEIGHT), |scene, layout, memory| {
                 draw::lines(scene, layout, memory, width)
             });
             let mut output = Output::default();

@@ -1011,6 +1011,57 @@ fn samples_are_printed() {
     );
 }
 
+/// Check that rows show what they are sorted by, sums too, on narrow screens too, and that lines of the header
+/// are cut only where a width is given.
+#[test]
+fn what_rows_are_sorted_by_is_shown() {
+    let sleeper = Sleeper::new("a-sleeper");
+    let own = std::process::id().to_string();
+    let pids = format!("{own},{}", sleeper.pid());
+    let filter = format!("not ({})", vec!["comm == 'nosuch'"; 40].join(" or "));
+    let printed = |args: &[&str], columns: Option<&str>| {
+        let mut command = common::command(&["top", "-bn1", "-p", &pids]);
+        command.args(args).env("XDG_CONFIG_HOME", "/nonexistent");
+        command
+            .env_remove("COLUMNS")
+            .envs(columns.map(|columns| ("COLUMNS", columns)));
+        let output = command.output().expect("the binary runs");
+        assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0), "{output:?}");
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    let has_heading = |text: &str, heading: &str| {
+        let is_heading = |line: &&str| line.contains("%CPU") || line.contains("PID");
+        let line = text.lines().find(is_heading).unwrap_or_default();
+        line.split_whitespace().any(|word| word == heading)
+    };
+    for (args, heading) in [
+        (&["--sort", "-write_bytes_per_s"][..], "WRITE/s"),
+        (&["--sort", "-fd_count"], "fd_count"),
+        (&["--sort", "-pss_bytes"], "PSS"),
+        (&["-H", "--sort", "-maj_faults_per_s"], "MAJOR/s"),
+        (&["-o", "pid,comm", "--sort", "-rss_bytes"], "RSS"),
+        (&["--by", "user", "--sort", "-write_bytes_per_s"], "WRITE/s"),
+        (&["--by", "unit", "--sort", "-min_faults_per_s"], "FAULTS/s"),
+        (&["--by", "user", "--sort", "-pss_bytes"], "PSS"),
+    ] {
+        for columns in [None, Some("60"), Some("36")] {
+            let text = printed(args, columns);
+            assert!(has_heading(&text, heading), "{args:?} in {columns:?}: {text}");
+            assert!(text.contains("sorted by ") || columns.is_some(), "{text}");
+        }
+    }
+    let text = printed(&[], Some("40"));
+    assert!(has_heading(&text, "%CPU") && !has_heading(&text, "NI"), "{text}");
+    // Nobody asked for an order.
+    assert!(!has_heading(&printed(&["-o", "pid,comm"], None), "%CPU"));
+    let settings = Settings::new("printed");
+    let file = settings.0.join("top.conf");
+    fs::write(&file, format!("filter = {filter}\n")).expect("it is ours");
+    let text = printed(&["--config", &file.display().to_string()], None);
+    assert!(text.contains(&format!("filter {filter} | sorted by")), "{text}");
+    assert!(text.contains("Swp[") && !text.contains('…'), "{text}");
+}
+
 /// Check that the user nobody also sees processes, and a note about denied values.
 #[test]
 fn nobody_can_use_it() {

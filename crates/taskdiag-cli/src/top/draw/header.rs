@@ -107,26 +107,25 @@ fn tasks(pen: &mut Pen<'_>, scene: &Scene<'_>, palette: Palette) {
     } else {
         ""
     };
-    let room = pen.room().saturating_sub(note.len());
-    let mut states = pen.part(room);
-    states.fact(&format!("{selected}{what}"), &tasks.to_string(), palette);
+    pen.fact(&format!("{selected}{what}"), &tasks.to_string(), palette);
     let mut separator = ": ";
+    // Those that tell most come first: there may be no room for all.
     for (count, name, style) in [
         (running, "running", palette.green()),
-        (sleeping, "sleeping", Style::new()),
-        (uninterruptible, "uninterruptible", palette.warning()),
-        (idle, "idle", Style::new()),
-        (stopped, "stopped", palette.label()),
         (zombie, "zombie", palette.red()),
+        (stopped, "stopped", palette.label()),
+        (uninterruptible, "uninterruptible", palette.warning()),
+        (sleeping, "sleeping", Style::new()),
+        (idle, "idle", Style::new()),
     ] {
         if count > 0 {
-            states
-                .put(separator, Style::new())
-                .put(&format!("{count} {name}"), style);
+            pen.put(separator, Style::new()).put(&format!("{count} {name}"), style);
             separator = ", ";
         }
     }
-    pen.put_right(note, palette.dim());
+    if note.len() <= pen.room() {
+        pen.put(note, palette.dim());
+    }
 }
 
 /// A bar of what processors did since the previous sample.

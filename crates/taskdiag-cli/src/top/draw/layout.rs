@@ -43,6 +43,15 @@ taskdiag_core::named_enum! {
 }
 
 impl HeaderLine {
+    /// Whether it has bars, which take all the room that there is.
+    pub fn has_bars(self) -> bool {
+        match self {
+            HeaderLine::Part(part) => matches!(part, HeaderPart::Processors | HeaderPart::Memory),
+            HeaderLine::Processors { .. } | HeaderLine::ProcessorsAndMemory => true,
+            HeaderLine::Recorded => false,
+        }
+    }
+
     /// Whether a header with these parts has the line.
     fn is_in(self, parts: &[HeaderPart]) -> bool {
         let part = match self {

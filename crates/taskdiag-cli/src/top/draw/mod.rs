@@ -28,8 +28,11 @@ pub use palette::Palette;
 use pen::Pen;
 pub use table::Memory;
 
+/// The width of bars that are printed.
+const BARS_WIDTH: u16 = 100;
+
 /// The most characters on a line of the header that is printed.
-const HEADER_WIDTH: u16 = 100;
+const MAX_HEADER_WIDTH: u16 = 8192;
 
 /// Everything that is drawn.
 pub struct Scene<'a> {
@@ -62,17 +65,23 @@ pub struct Drawn {
     pub last_scroll: usize,
 }
 
-/// The width of the header in lines of text of this width, which may be any.
-pub fn header_width(width: Option<usize>) -> u16 {
-    const MAX_HEADER_WIDTH: usize = 1000;
-    width.map_or(HEADER_WIDTH, |width| width.min(MAX_HEADER_WIDTH) as u16)
+/// The width of bars in lines of text of this width, which may be any.
+pub fn bars_width(width: Option<usize>) -> u16 {
+    const MAX_BARS_WIDTH: usize = 1000;
+    width.map_or(BARS_WIDTH, |width| width.min(MAX_BARS_WIDTH) as u16)
 }
 
-/// The header and all rows as lines of text, the rows in this width.
+/// The header and all rows as lines of text of this width; without one, as long as they need to be.
 pub fn lines(scene: &Scene<'_>, layout: &Layout, memory: &mut Memory, width: Option<usize>) -> Vec<String> {
-    let mut canvas = Canvas::new(header_width(width), layout.status + 1);
+    let most = width.map_or(MAX_HEADER_WIDTH, |width| width.min(MAX_HEADER_WIDTH.into()) as u16);
+    let mut canvas = Canvas::new(most, layout.status + 1);
     let area = canvas.area;
+    let bars = Area {
+        width: most.min(bars_width(width)),
+        ..area
+    };
     for (number, &line) in (0..).zip(&layout.header) {
+        let area = if line.has_bars() { bars } else { area };
         header::draw(&mut canvas, area, number, line, scene);
     }
     status::status(&mut canvas, area, layout.status, scene);

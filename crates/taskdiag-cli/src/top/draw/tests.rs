@@ -8,6 +8,7 @@ use super::super::column::{Order, Set};
 use super::super::control::ControlKind;
 use super::super::details::{Inquiry, Inspector, System};
 use super::super::input::{Code, Key};
+use super::super::model::States;
 use super::super::page::Page;
 use super::super::prompt::Line;
 use super::super::rows::{Rows, Target};
@@ -465,6 +466,47 @@ fn a_sum_is_opened_within_the_filter() {
     view.press(Key::plain(Code::Esc), &model);
     assert_eq!((&view.filter, view.rows), (&filter, Rows::Processes));
     Spec::of(&view).query(&Selection::default()).expect("a filter");
+}
+
+/// Check that the states that tell most are seen at 80 columns, whatever the others are.
+#[test]
+fn stopped_tasks_and_zombies_are_seen() {
+    let mut view = View::default();
+    let mut model = model(&mut view, 24);
+    model.states = States {
+        tasks: 12345,
+        running: 123,
+        sleeping: 4567,
+        uninterruptible: 345,
+        idle: 678,
+        stopped: 24,
+        zombie: 61,
+    };
+    let lines = drawn(&mut view, &mut model, None, (80, 24));
+    let words = "processes 12345: 123 running, 61 zombie, 24 stopped, 345 uninterruptible";
+    assert!(lines[1].starts_with(words), "{lines:#?}");
+    assert!(!lines[1].contains("kernel"), "{lines:#?}");
+    let lines = drawn(&mut view, &mut model, None, (300, 24));
+    assert!(
+        lines[1].trim_end().ends_with("678 idle  kernel threads hidden"),
+        "{lines:#?}"
+    );
+}
+
+/// Check that the page of settings has the chosen columns, and not what the table has besides.
+#[test]
+fn columns_of_the_order_are_not_set_up() {
+    let mut view = View {
+        order: Order::named("-fd_count").expect("an order"),
+        ..View::default()
+    };
+    let mut model = model(&mut view, 100);
+    assert!(drawn(&mut view, &mut model, None, (200, 100))
+        .concat()
+        .contains("fd_count COMMAND"));
+    view.screen = Screen::Setup(0);
+    let lines = drawn(&mut view, &mut model, None, (200, 100));
+    assert_eq!(lines.concat().matches("fd_count").count(), 1, "{lines:#?}");
 }
 
 /// Check that an empty answer is drawn.
