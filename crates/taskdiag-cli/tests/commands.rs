@@ -1318,6 +1318,11 @@ fn habits_work() {
         ("files +L1 -nP -p PID", "files --deleted -p PID"),
         ("files +D / -p PID", "files --path / -p PID"),
         ("tree -a -p PID", "tree -p PID"),
+        ("record --interval nosuch", "record --every nosuch"),
+        ("top --interval nosuch", "top --delay nosuch"),
+        ("watch --interval nosuch", "watch --delay nosuch"),
+        ("mem --interval nosuch", "mem --watch nosuch"),
+        ("net --interval=nosuch", "net --watch nosuch"),
     ] {
         let answer = |line: &str| {
             let line = line.replace("PID", &pid);
