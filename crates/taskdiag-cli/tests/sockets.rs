@@ -301,6 +301,19 @@ fn sums_count_sockets_once() {
             .map(|row| row["sockets_count"].clone())
     };
     assert_eq!((count("LISTEN"), count("ESTAB")), (Some(json!(1)), Some(json!(2))));
+    // What receives from anybody is not in the state LISTEN.
+    let all = complete(&["--by", "state", "--json"]).json();
+    let counted = all["rows"].as_array().expect("rows").iter();
+    let is_same = |row: &Value| {
+        let listening = row["state"] == "LISTEN";
+        let expected = if listening {
+            row["sockets_count"].clone()
+        } else {
+            json!(0)
+        };
+        row["listening_count"] == expected
+    };
+    assert!(counted.clone().all(is_same), "{all}");
     for (group, known) in [
         ("all", &["ESTAB", "LISTEN"][..]),
         ("Connected", &["ESTAB"]),

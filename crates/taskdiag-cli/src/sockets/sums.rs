@@ -80,7 +80,7 @@ impl Sum {
     pub fn add(&mut self, socket: &Socket<'_>, owners: impl IntoIterator<Item = u32>) {
         self.sockets += 1;
         self.processes.extend(owners);
-        self.listening += u64::from(socket.is_listening());
+        self.listening += u64::from(socket.state == State::Listen);
         self.connected += u64::from(socket.state == State::Estab);
         if let Ok(Queues::Data {
             recv_bytes, send_bytes, ..
@@ -103,7 +103,7 @@ impl grouping::Sum for Sum {
     const COLUMNS: &'static [(ColumnInfo, &'static str)] = sum_columns! {
         "sockets_count": Count, "SOCKETS", "The number of sockets.";
         "processes_count": Count, "PROCESSES", "The number of processes that have them.";
-        "listening_count": Count, "LISTENING", "The number of sockets that wait for a peer, as --listening shows: they listen, or receive from anybody.";
+        "listening_count": Count, "LISTENING", "The number of sockets in the state LISTEN. --listening also shows those that receive from anybody.";
         "connected_count": Count, "CONNECTED", "The number of connected sockets.";
         column of(SocketField::RecvQueueBytes), "RECV-Q";
         column of(SocketField::SendQueueBytes), "SEND-Q";
