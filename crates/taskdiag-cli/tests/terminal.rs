@@ -72,6 +72,25 @@ fn addresses_stay_on_narrow_terminals() {
     assert!(format!("{run:?}").contains(&said), "{run:?}");
 }
 
+/// Check that the space that deleted files hold stays on narrow terminals, and their names.
+#[test]
+fn held_space_stays_on_narrow_terminals() {
+    let path = std::env::temp_dir().join(format!("taskdiag-held-{}", std::process::id()));
+    let file = std::fs::File::create(&path).expect("a file");
+    std::fs::remove_file(&path).expect("it is ours");
+    let pid = std::process::id().to_string();
+    for columns in [32, 40, 60, 120] {
+        let run = run_on_terminal(&mut command(&["files", "--deleted", "-p", &pid]), columns, 24);
+        let text = visible(&run.text());
+        let heading = text.lines().next().expect("a heading");
+        assert!(
+            heading.contains(" HELD ") && heading.contains("NAME"),
+            "{columns}: {text}"
+        );
+    }
+    drop(file);
+}
+
 fn sleeper() -> Sleeper {
     Sleeper::new("a long name of a process with wide characters 日本語日本語日本語日本語 and\nmore")
 }

@@ -101,7 +101,7 @@ pub fn usual(deleted: bool) -> DefaultColumns {
             ListingColumn::column("ACCESS", row::ACCESS),
             ListingColumn::made("KIND", &row::OBJECT_OR_KIND),
             if deleted {
-                ListingColumn::column("HELD", row::ALLOCATED)
+                ListingColumn::column("HELD", row::ALLOCATED).keeping_end()
             } else {
                 ListingColumn::column("SIZE", row::SIZE)
             },
