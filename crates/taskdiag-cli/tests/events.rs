@@ -372,6 +372,11 @@ fn wrong_usage_is_refused() {
         "{}",
         unknown.stderr
     );
+    for fields in ["cmdline", "+args", "pid,command"] {
+        let unknown = run(&["events", "--kind", "exec", "-o", fields]);
+        assert_eq!(unknown.code, Some(2));
+        assert!(unknown.stderr.contains("events have no arguments"), "{unknown:?}");
+    }
     for args in [["--for", "-1"], ["--for", "x"], ["--count", "0"], ["--kind", "clone"]] {
         assert_eq!(run(&["events", args[0], args[1]]).code, Some(2), "{args:?}");
     }

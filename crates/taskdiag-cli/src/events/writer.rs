@@ -87,6 +87,11 @@ fn detail_style(detail: &[u8]) -> Style {
     }
 }
 
+/// What is said to those who ask for arguments.
+const NO_ARGUMENTS: &str =
+    "; events have no arguments, because neither the kernel's tracepoint nor its connector has them: `taskdiag ps -p PID -o args` \
+     shows them while the process runs, with --history DIR if a sample has it";
+
 /// What options choose.
 pub fn layout(args: &Args) -> Result<Layout, Failure> {
     let is_usual = |shown: &ListingColumn| args.threads || shown.content != Content::Column(EventField::Tid as usize);
@@ -94,7 +99,10 @@ pub fn layout(args: &Args) -> Result<Layout, Failure> {
         table: COLUMNS.into_iter().map(with_style).filter(is_usual).collect(),
         rows: FIELDS.iter().map(|&field| field as usize).collect(),
     };
-    Layout::new(&RELATION, &args.fields, &OrderOptions::default(), usual, shown)
+    let is_of_arguments = |name: &str| ["cmdline", "args", "cmd", "command"].contains(&&name.to_lowercase()[..]);
+    let mut names = args.fields.iter().flat_map(|list| list.split([',', '+']));
+    let more = if names.any(is_of_arguments) { NO_ARGUMENTS } else { "" };
+    Layout::new(&RELATION, &args.fields, &OrderOptions::default(), usual, shown).map_err(|failure| failure.with(more))
 }
 
 /// Whether network traffic is to be counted for what is shown.
