@@ -341,7 +341,22 @@ fn the_machine_adds_up() {
     let item = |name: &str| rows.iter().find(|row| row["item"] == name).expect("an item")["bytes"].as_i64();
     assert_eq!(Some(parts("processes_bytes")), item("processes_bytes"));
     assert_eq!(Some(parts("kernel_bytes")), item("kernel_bytes"));
+    let (used, available) = (item("used_bytes"), item("available_bytes"));
+    assert_eq!(
+        used.zip(available).map(|(used, available)| used + available),
+        Some(total)
+    );
+    assert_eq!(Some(parts("swap_total_bytes")), item("swap_total_bytes"));
     let table = run(&["mem", "--system"]).text();
+    // Percentages are rounded.
+    let exact = run(&["mem", "--system", "--bytes"]).text();
+    for line in exact.lines().filter(|line| !line.contains("swap ")) {
+        let mut words = line.split_whitespace().map(|word| word.parse::<f64>());
+        if let (Some(Ok(bytes)), Some(Ok(percent))) = (words.next(), words.next()) {
+            let off = bytes * 100.0 / total as f64 - percent;
+            assert!(off.abs() <= 0.050_001, "{line}");
+        }
+    }
     assert!(
         table.contains(" 100.0 total ") && table.contains("unexplained"),
         "{table}"

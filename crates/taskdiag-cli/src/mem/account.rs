@@ -31,6 +31,8 @@ pub struct Account {
     pub total_bytes: u64,
     /// The lines. Each comes after the line that contains it.
     pub lines: Vec<Line>,
+    /// What free(1) shows besides, in the same form: the parts of the others, and the swap space.
+    pub free: Vec<Line>,
 }
 
 impl Account {
@@ -49,7 +51,12 @@ impl Account {
             "",
             "in no counter: pages of drivers, zram, networking; free pages that processors keep for themselves",
         ));
-        Some(Account { total_bytes, lines })
+        let free = free(info, total_bytes as i64);
+        Some(Account {
+            total_bytes,
+            lines,
+            free,
+        })
     }
 }
 
@@ -108,6 +115,22 @@ fn explained(info: &MemInfo, processes: [u64; FIELDS.len()]) -> Vec<Line> {
         "percpu_bytes", KERNEL, "memory of each processor" => number("Percpu");
         "zswap_bytes", KERNEL, "compressed swap" => number("Zswap");
         "free_bytes", "", "unused" => number("MemFree");
+    }
+}
+
+/// What free(1) of procps 4 computes.
+fn free(info: &MemInfo, total: i64) -> Vec<Line> {
+    let number = |name: &str| Some(info.bytes(name)?.min(1 << 56) as i64);
+    // In some containers it is that of the host.
+    let available = number("MemAvailable").filter(|&available| available <= total);
+    let (swap, swap_free) = (number("SwapTotal"), number("SwapFree"));
+    lines! {
+        "used_bytes", "", "MemTotal - MemAvailable, as in free(1)" => available.map(|available| total - available);
+        "available_bytes", "", "MemAvailable: what programs can get without swapping" => available;
+        "swap_total_bytes", "", "SwapTotal: swap space" => swap;
+        "swap_used_bytes", "swap_total_bytes", "SwapTotal - SwapFree" =>
+            swap.zip(swap_free).map(|(all, free)| all - free);
+        "swap_free_bytes", "swap_total_bytes", "SwapFree" => swap_free;
     }
 }
 

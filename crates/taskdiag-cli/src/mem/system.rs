@@ -22,7 +22,7 @@ use crate::proc;
 pub const RELATION: [ColumnInfo; 3] = columns! {
     "item": Text, "What the memory is used for; the first row is total_bytes.";
     "bytes": Signed, "The size; the unexplained part can be negative.";
-    "part_of": Text, "The item that contains this one; empty for the first row.";
+    "part_of": Text, "The item that contains this one; empty for the first row, and for what free(1) adds up otherwise.";
 };
 
 /// The processes of the account.
@@ -125,12 +125,10 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
                 Ok(Value::Text(b"")),
             ];
             rows.row(|column| total[column])?;
-            for line in &account.lines {
-                let part_of = if line.part_of.is_empty() {
-                    "total_bytes"
-                } else {
-                    line.part_of
-                };
+            let lines = account.lines.iter().map(|line| (line, "total_bytes"));
+            let free = account.free.iter().map(|line| (line, ""));
+            for (line, whole) in lines.chain(free) {
+                let part_of = if line.part_of.is_empty() { whole } else { line.part_of };
                 let cells = [
                     Ok(Value::Text(line.name.as_bytes())),
                     line.bytes.map(Value::Signed).map_err(Absent::as_str),
@@ -152,10 +150,10 @@ fn table(args: &Args, account: &Account) -> Result<(), Failure> {
     let cells = args.cells();
     let mut table = Table::new(
         [Align::Right, Align::Right, Align::Left, Align::Left],
-        account.lines.len(),
+        account.lines.len() + account.free.len(),
     )
     .wrapping();
-    let mut row = |bytes: Result<i64, Absent>, depth: usize, name: &str, meaning: &str| {
+    let mut row = |bytes: Result<i64, Absent>, whole: i64, depth: usize, name: &str, meaning: &str| {
         table.cell(|out| match bytes {
             Ok(bytes) => size(out, &cells, bytes),
             Err(_) => out.push(b'-'),
@@ -164,20 +162,26 @@ fn table(args: &Args, account: &Account) -> Result<(), Failure> {
             let Ok(bytes) = bytes else {
                 return out.push(b'-');
             };
-            let permille = (bytes as i128 * 1000 / i128::from(account.total_bytes.max(1))) as i64;
-            let sign = if permille < 0 { "-" } else { "" };
-            out.extend_from_slice(format!("{sign}{}.{}", permille.abs() / 10, permille.abs() % 10).as_bytes());
+            // Rounded, without a minus in front of nothing.
+            let permille = (bytes as f64 * 1000.0 / whole.max(1) as f64).round() + 0.0;
+            out.extend_from_slice(format!("{:.1}", permille / 10.0).as_bytes());
         });
         table.cell(|out| out.extend_from_slice(format!("{:1$}{name}", "", 2 * depth).as_bytes()));
         table.cell(|out| out.extend_from_slice(meaning.as_bytes()));
     };
     let mut depths: BTreeMap<&str, usize> = BTreeMap::new();
-    row(Ok(account.total_bytes as i64), 0, "total", "MemTotal");
-    for line in &account.lines {
-        let depth = depths.get(line.part_of).copied().unwrap_or(0) + 1;
+    let total = account.total_bytes as i64;
+    row(Ok(total), total, 0, "total", "MemTotal");
+    let swap = account.free.iter().find(|line| line.name == "swap_total_bytes");
+    let swap = swap.map_or(0, |line| line.bytes.unwrap_or(0));
+    let lines = account.lines.iter().map(|line| (line, 1));
+    for (line, top) in lines.chain(account.free.iter().map(|line| (line, 0))) {
+        let depth = depths.get(line.part_of).map_or(top, |depth| depth + 1);
         depths.insert(line.name, depth);
         let name = line.name.trim_end_matches("_bytes").replace('_', " ");
-        row(line.bytes, depth, &name, &line.meaning);
+        let is_swap = top == 0 && line.name.starts_with("swap_");
+        let whole = if is_swap { swap } else { total };
+        row(line.bytes, whole, depth, &name, &line.meaning);
     }
     let mut output = Output::default();
     table.write(&mut output, terminal_width())?;
