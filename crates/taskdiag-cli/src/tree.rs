@@ -63,7 +63,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         .selection
         .query(false, args.past.is_given())?
         .fields(asked | keys | Field::Ppid);
-    let (mut handle, whole) = args.past.handle(|| options.from.handle())?;
+    let (mut handle, whole) = args.past.handle(options.format(), || options.from.handle())?;
     let answers = Answers::ask(&mut handle, &query)?;
     let mut all = answers.tasks();
     if let Some(pid) = args.root {

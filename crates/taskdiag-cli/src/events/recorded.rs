@@ -12,6 +12,8 @@ use super::filter::Filter;
 use super::{report, writer, Args};
 use crate::history::library::{with_damages, Library, Segment};
 use crate::history::past::Recorded;
+use crate::history::say_gaps;
+use crate::history::timeline::Timeline;
 use crate::outcome::{say, Failure, Outcome};
 use crate::output::listing::Listing;
 use crate::output::text::escaped;
@@ -44,8 +46,13 @@ pub fn run(args: &Args, path: &Path) -> Result<Outcome, Failure> {
                        began";
         return Err(message.into());
     }
-    let library = Library::open(path)?;
+    let mut library = Library::open(path)?;
     let times = args.past.times()?;
+    library.segments.retain(|segment| *segment.tier == TIERS[0]);
+    let mut timeline = Timeline::new(library);
+    let gaps = timeline.gaps(&times);
+    let is_nothing = gaps == [times.clone()];
+    let library = timeline.library;
     let segments = library.of_tier(&TIERS[0], &times);
     // The last ones may be damaged, or not have a sample yet.
     let mut first = None;
@@ -59,7 +66,7 @@ pub fn run(args: &Args, path: &Path) -> Result<Outcome, Failure> {
             break;
         }
     }
-    let Some(first) = first else {
+    let Some(first) = first.filter(|_| !is_nothing) else {
         let what = if damages.is_empty() {
             "nothing was recorded in that time: `taskdiag history` shows what there is"
         } else {
@@ -77,6 +84,7 @@ pub fn run(args: &Args, path: &Path) -> Result<Outcome, Failure> {
         let notes = escaped(&first.moment.about.notes.join("; "));
         return Err(format!("{}: it has no events: {notes}", path.display()).into());
     };
+    say_gaps(args.formats.format(), &gaps);
     let mut shown = Shown {
         listing: writer::begin(args, &layout, source)?,
         filter,

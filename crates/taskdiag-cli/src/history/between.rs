@@ -23,6 +23,9 @@ const MAX_ENDED_BYTES: usize = 512 << 20;
 /// What is done with each sample: its time since boot, that of the sample before, and its processes.
 pub type Visit<'a> = &'a mut dyn FnMut(u64, Option<u64>, &Snapshot);
 
+/// What [`Between::read`] returns.
+type BetweenRead = (Between, Vec<Range<i64>>, Vec<String>);
+
 /// The processes of a period, for a handle to query.
 #[derive(Debug)]
 pub struct Between {
@@ -34,8 +37,8 @@ pub struct Between {
 
 impl Between {
     /// Reads the samples of a period and the one before it, which is the base of what grows. Each is
-    /// given to `visit`. Also returns what is missing.
-    pub fn read(library: Library, times: &Range<i64>, visit: Visit<'_>) -> Result<(Between, Vec<String>), Failure> {
+    /// given to `visit`. Also returns the parts of the period without samples, and what can't be read.
+    pub fn read(library: Library, times: &Range<i64>, visit: Visit<'_>) -> Result<BetweenRead, Failure> {
         let path = library.path.display().to_string();
         let unanswered = |message: String| Failure::Unanswered(format!("{path}: {message}"));
         let mut timeline = Timeline::new(library);
@@ -57,6 +60,7 @@ impl Between {
                 said.push(damage);
             }
         }
+        let gaps = timeline.gaps(times);
         said.extend(timeline.take_damages());
         let Reader {
             decoder: Some((at, decoder)),
@@ -78,7 +82,7 @@ impl Between {
         span.of_ns = at.time.boot_ns.saturating_sub(first_ns);
         let end = Recorded::new(decoder, Some(span)).map_err(unanswered)?;
         end.show();
-        Ok((Between { end, ended }, said))
+        Ok((Between { end, ended }, gaps, said))
     }
 }
 

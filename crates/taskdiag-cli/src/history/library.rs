@@ -199,24 +199,36 @@ impl Library {
         (outline, None)
     }
 
-    /// The last sample at or before a time, from the finest tier that has one near enough. Also
-    /// returns damage found on the way.
-    pub fn at(&self, wall_ns: i64) -> Result<(Decoder, Vec<String>), Failure> {
+    /// The last sample at or before a time, from the finest tier that has one near enough, and by how
+    /// much it is earlier if the next one is missing. Also returns damage found on the way.
+    pub fn at(&self, wall_ns: i64) -> Result<(Decoder, Option<u64>, Vec<String>), Failure> {
         /// Times are printed to the millisecond, and a printed time must find its sample again.
         const MS: i64 = 1_000_000;
         let wall_ns = wall_ns.div_euclid(MS).saturating_mul(MS).saturating_add(MS - 1);
         let mut damages = Vec::new();
-        let mut nearest: Option<i64> = None;
+        let mut every_ns = u64::MAX;
+        let mut best: Option<Decoder> = None;
         for tier in &TIERS {
-            let Some(decoder) = self.last_of_tier(tier, wall_ns, &mut damages) else {
+            let Some(found) = self.last_of_tier(tier, wall_ns, &mut damages) else {
                 continue;
             };
-            let found_ns = decoder.time.wall_ns;
-            nearest = Some(nearest.map_or(found_ns, |nearest| nearest.max(found_ns)));
-            if wall_ns.saturating_sub(found_ns) <= near_ns(&decoder) {
-                return Ok((decoder, damages));
+            every_ns = every_ns.min(found.about.every_ns);
+            let early_ns = |decoder: &Decoder| wall_ns.saturating_sub(decoder.time.wall_ns);
+            let is_near = early_ns(&found) <= near_ns(&found);
+            // A finer one may be nearer, although it is far for its tier.
+            let decoder = match best {
+                Some(best) if best.time.wall_ns >= found.time.wall_ns => best,
+                _ => found,
+            };
+            if is_near {
+                // Samples may be a little late.
+                let most_ns = (every_ns.saturating_mul(3) / 2).max(1000 * MS as u64);
+                let early_ns = early_ns(&decoder).unsigned_abs();
+                return Ok((decoder, Some(early_ns).filter(|&early_ns| early_ns > most_ns), damages));
             }
+            best = Some(decoder);
         }
+        let nearest = best.map(|decoder| decoder.time.wall_ns);
         Err(Failure::Unanswered(self.nothing_at(wall_ns, nearest, &damages)))
     }
 

@@ -16,7 +16,9 @@ use std::path::{Path, PathBuf};
 use clap::Args as ClapArgs;
 use taskdiag::Handle;
 
+use crate::listing::Format;
 use crate::outcome::{say, Failure, Outcome};
+use crate::output::{people, text};
 use between::{Between, Visit};
 use library::Library;
 use past::Recorded;
@@ -84,15 +86,27 @@ impl RangeOptions {
     }
 
     /// A handle that answers with every process of the period. Each sample is given to `visit`.
-    pub fn handle(&self, visit: Visit<'_>) -> Result<(Handle, Outcome), Failure> {
+    pub fn handle(&self, format: Format, visit: Visit<'_>) -> Result<(Handle, Outcome), Failure> {
         let path = self.history.as_deref().unwrap_or(Path::new(""));
-        let (between, damages) = Between::read(Library::open(path)?, &self.times()?, visit)?;
+        let (between, gaps, damages) = Between::read(Library::open(path)?, &self.times()?, visit)?;
+        say_gaps(format, &gaps);
         Ok((Handle::of_past(Box::new(between)), say_all(path, damages)))
     }
 
     /// The period, in nanoseconds since 1970.
     pub fn times(&self) -> Result<Range<i64>, Failure> {
         times(self.from, self.to)
+    }
+}
+
+/// Says in which parts of a period nothing was recorded, if `format` is for people.
+pub fn say_gaps(format: Format, gaps: &[Range<i64>]) {
+    let named = gaps.iter().take(3);
+    let named = named.map(|gap| format!("from {} to {}", shown_time(gap.start), shown_time(gap.end)));
+    let named: Vec<String> = named.collect();
+    if format == Format::Table && !named.is_empty() {
+        let others = if gaps.len() > 3 { ", and at other times" } else { "" };
+        say(format_args!("nothing was recorded {}{others}", named.join(", ")));
     }
 }
 
@@ -115,16 +129,23 @@ fn times(from: Option<i64>, to: Option<i64>) -> Result<Range<i64>, Failure> {
 
 impl MomentOptions {
     /// Opens the recording at the requested sample, if a recording was requested. Also returns
-    /// damage found on the way.
-    pub fn open(&self) -> Result<Option<(Library, Decoder, Vec<String>)>, Failure> {
+    /// damage found on the way. Says if `format` is for people and the sample is of another time.
+    pub fn open(&self, format: Format) -> Result<Option<(Library, Decoder, Vec<String>)>, Failure> {
         let Some(path) = &self.history else {
             return Ok(None);
         };
         let library = Library::open(path)?;
-        let (decoder, damages) = match self.at {
+        let (decoder, early_ns, damages) = match self.at {
             Some(moment) => library.at(moment)?,
-            None => library.last()?,
+            None => library.last().map(|(decoder, damages)| (decoder, None, damages))?,
         };
+        if let Some(early_ns) = early_ns.filter(|_| format == Format::Table) {
+            let time = time::shown(decoder.time.wall_ns);
+            let early = text::written(|out| people::duration(out, early_ns));
+            say(format_args!(
+                "what is shown is of {time}, {early} earlier: nothing was recorded in between"
+            ));
+        }
         Ok(Some((library, decoder, damages)))
     }
 }
@@ -144,14 +165,14 @@ impl PastOptions {
 
     /// A handle that answers from the recording, if requested, or otherwise `now`. The outcome is
     /// partial if something of the recording is missing, which is reported.
-    pub fn handle(&self, now: impl FnOnce() -> Handle) -> Result<(Handle, Outcome), Failure> {
+    pub fn handle(&self, format: Format, now: impl FnOnce() -> Handle) -> Result<(Handle, Outcome), Failure> {
         let Some(path) = &self.moment.history else {
             return Ok((now(), Outcome::Complete));
         };
         if let Some(period) = self.period().filter(RangeOptions::has_ends) {
-            return period.handle(&mut |_, _, _| {});
+            return period.handle(format, &mut |_, _, _| {});
         }
-        let Some((_, decoder, damages)) = self.moment.open()? else {
+        let Some((_, decoder, damages)) = self.moment.open(format)? else {
             return Ok((now(), Outcome::Complete));
         };
         let outcome = say_all(path, damages);

@@ -2,6 +2,7 @@
 //! it.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use taskdiag_history::decode::Decoder;
@@ -42,7 +43,7 @@ struct Reading {
 
 /// The samples of a recording.
 pub struct Timeline {
-    library: Library,
+    pub library: Library,
     known: HashMap<String, SegmentFacts>,
     /// Damage that was not reported yet.
     damages: Vec<String>,
@@ -187,6 +188,29 @@ impl Timeline {
         let far_ns = [before, after].map(|place| self.outline(place).map_or(0, Outline::far_ns));
         let gap_ns = after.time.wall_ns.saturating_sub(before.time.wall_ns);
         (gap_ns > far_ns[0].max(far_ns[1])).then_some(gap_ns)
+    }
+
+    /// The parts of a period in which nothing was recorded. None if some may have been, but is damaged.
+    pub fn gaps(&mut self, times: &Range<i64>) -> Vec<Range<i64>> {
+        let time = |place: &SampleId| place.time.wall_ns;
+        let mut gaps = Vec::new();
+        let mut before = self.previous(times.start.saturating_add(1));
+        loop {
+            let after = self.next(before.as_ref().map_or(i64::MIN, time));
+            let begin = before.as_ref().map_or(times.start, time);
+            let end = after.as_ref().map_or(times.end, time);
+            let both = before.iter().chain(&after);
+            let far_ns = both.filter_map(|place| Some(self.outline(place)?.far_ns())).max();
+            let gap = begin.max(times.start)..end.min(times.end);
+            // An end that nobody asked for is none.
+            let is_asked = gap.start > i64::MIN && gap.end < i64::MAX || gap == *times;
+            let is_far = end.saturating_sub(begin) > far_ns.unwrap_or(0);
+            gaps.extend((is_far && is_asked && !gap.is_empty()).then_some(gap));
+            before = after.filter(|place| time(place) < times.end);
+            if before.is_none() {
+                return if self.damages.is_empty() { gaps } else { Vec::new() };
+            }
+        }
     }
 
     /// Reads a sample. If `near` is an earlier sample of the same segment, reads only from there.

@@ -224,7 +224,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let query = args.query()?.fields(kind.fields(args.options.format()) | counters);
     let mut report = Report::new(&args, kind);
     let Some(interval) = args.watch else {
-        let (mut handle, whole) = args.past.handle(|| args.options.from.handle())?;
+        let (mut handle, whole) = args.past.handle(args.options.format(), || args.options.from.handle())?;
         return Ok(whole.and(report.sample(&mut handle, &query, None)?));
     };
     args.options.check_endless(args.count)?;

@@ -85,7 +85,7 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
     if !args.options.fields.is_empty() || !args.order.sort.is_empty() {
         return Err("--system has fixed rows in a fixed order: leave out -o and --sort".into());
     }
-    let (mut handle, whole) = args.past.handle(|| args.options.from.handle())?;
+    let (mut handle, whole) = args.past.handle(args.options.format(), || args.options.from.handle())?;
     let query = Query::processes()
         .fields(FIELDS.into_iter().collect::<Fields>())
         .budget(args.budget());

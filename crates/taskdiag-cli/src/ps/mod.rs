@@ -82,7 +82,7 @@ pub fn run(
 /// Lists tasks.
 fn list(args: &Args) -> Result<Outcome, Failure> {
     let request = PsRequest::new(args)?;
-    let (mut handle, whole) = args.past.handle(|| args.options.from.handle())?;
+    let (mut handle, whole) = args.past.handle(args.options.format(), || args.options.from.handle())?;
     if !request.has_texts_in_tests() {
         handle = handle.with_max_memory(LateTexts::MAX_MEMORY);
     }

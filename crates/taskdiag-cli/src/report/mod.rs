@@ -175,7 +175,7 @@ fn of_recording(args: &Args, directory: &Path, outcome: &mut Outcome) -> Result<
         .map(|point| point.wall_ns)
         .collect();
     let (first, last) = (known[0], known[known.len() - 1]);
-    let (decoder, _) = library.at(last)?;
+    let (decoder, ..) = library.at(last)?;
     let (present, moment) = of_moment(decoder).map_err(|why| format!("{}: {why}", directory.display()))?;
     let is_this_boot = boot_id().is_some_and(|id| id == read.boot_id);
     if !args.cache.is_empty() && !is_this_boot {

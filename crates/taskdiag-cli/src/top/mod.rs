@@ -207,7 +207,7 @@ impl Args {
     /// The source of the samples.
     fn source(&self) -> Result<Box<dyn Source>, Failure> {
         #[cfg(feature = "history")]
-        if let Some((library, decoder, damages)) = self.past.open()? {
+        if let Some((library, decoder, damages)) = self.past.open(crate::listing::Format::Table)? {
             return Ok(Box::new(recording::Recording::new(library, &decoder, &damages)?));
         }
         let inspector = Inspector::new(System::Machine(Box::new(self.from.handle_for_maps())));

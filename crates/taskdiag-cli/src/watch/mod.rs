@@ -333,7 +333,7 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
     let mut end = None;
     let (mut since, mut restarts, mut is_quiet) = (None, 0_u64, true);
     let (mut handle, mut outcome) = match &request.past {
-        Some(past) => past.handle(&mut |now_ns, before_ns, snapshot| {
+        Some(past) => past.handle(options.format(), &mut |now_ns, before_ns, snapshot| {
             let now = SampleTime::recorded(now_ns);
             history.begin(snapshot, now, before_ns.map(SampleTime::recorded));
             end = Some(now);

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use taskdiag::{Handle, Identity, Snapshot};
 
+use crate::listing::Format;
 use crate::outcome::{Failure, Outcome};
 
 pub use span::Life;
@@ -45,7 +46,11 @@ impl RangeOptions {
         false
     }
 
-    pub fn handle(&self, _: &mut dyn FnMut(u64, Option<u64>, &Snapshot)) -> Result<(Handle, Outcome), Failure> {
+    pub fn handle(
+        &self,
+        _: Format,
+        _: &mut dyn FnMut(u64, Option<u64>, &Snapshot),
+    ) -> Result<(Handle, Outcome), Failure> {
         Ok((Handle::new(), Outcome::Complete))
     }
 }
@@ -59,7 +64,7 @@ impl PastOptions {
         false
     }
 
-    pub fn handle(&self, now: impl FnOnce() -> Handle) -> Result<(Handle, Outcome), Failure> {
+    pub fn handle(&self, _: Format, now: impl FnOnce() -> Handle) -> Result<(Handle, Outcome), Failure> {
         Ok((now(), Outcome::Complete))
     }
 }

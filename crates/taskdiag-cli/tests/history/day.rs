@@ -105,6 +105,7 @@ fn machine(minute: u64) -> Figures {
         set("cpu", name, ticks * (minute + 1));
     }
     set("vmstat", "oom_kill", minute / 500);
+    figures::set(&mut all, b"sources", b"events", Figure::Text((*b"bpf").into()));
     all
 }
 
@@ -227,6 +228,89 @@ fn short_gaps_are_shown() {
     assert!(matches!(around[..], [[699, 704..=707]]), "{around:?}");
     let gaps = list("incidents").into_iter().filter(|one| one["kind"] == "gap").count();
     assert_eq!(gaps, 1);
+}
+
+/// Check that each command says if it shows another time than was asked for, and that nothing was
+/// recorded in one.
+#[test]
+fn other_times_are_said() {
+    let recording = Recording::new("other-times");
+    let query = Query::process(std::process::id()).fields(fields());
+    let mut handle = Handle::new();
+    record(&recording.0, &query, (3..15).chain(25..33), |_, snapshot| {
+        handle.query_into(&query, snapshot).expect("this process");
+    });
+    let at = |minute: u64| shown_time(begin().wall_ns + (minute * MINUTE_NS) as i64);
+    let history = |command: &str, args: &[&str]| {
+        let words = command.split(' ');
+        run(&words
+            .chain(["--history", recording.path()])
+            .chain(args.iter().copied())
+            .collect::<Vec<_>>())
+    };
+    let shows = |command: &str, format: &str| match format {
+        "" => history(command, &["--at", &at(20)]),
+        format => history(command, &["--at", &at(20), format]),
+    };
+    for command in ["ps", "ps aux", "tree", "mem", "mem --by user", "mem --system"] {
+        let said = format!("is of {}, 00:06:00 earlier: nothing was recorded", at(14));
+        let people = shows(command, "");
+        assert!(people.stderr.contains(&said), "{command}: {people:?}");
+        let programs = shows(command, "--json");
+        assert!(!programs.stderr.contains("earlier"), "{command}: {programs:?}");
+        let near = history(command, &["--at", &at(14)]);
+        assert!(!near.stderr.contains("earlier"), "{command}: {near:?}");
+    }
+    for command in ["ps", "tree", "mem", "watch", "events"] {
+        let period = |from, to| history(command, &["--from", &at(from), "--to", &at(to)]);
+        for (from, to, said) in [
+            (10, 30, format!("nothing was recorded from {} to {}\n", at(14), at(25))),
+            (
+                0,
+                20,
+                format!(
+                    "nothing was recorded from {} to {}, from {} to {}\n",
+                    at(0),
+                    at(3),
+                    at(14),
+                    at(20)
+                ),
+            ),
+            (5, 14, String::new()),
+            (
+                16,
+                18,
+                "nothing was recorded in that time: `taskdiag history`".to_owned(),
+            ),
+            (
+                40,
+                50,
+                "nothing was recorded in that time: `taskdiag history`".to_owned(),
+            ),
+        ] {
+            let run = period(from, to);
+            assert!(run.stderr.contains(&said), "{command}: {run:?}");
+            assert_eq!(
+                run.stderr.contains("nothing was recorded"),
+                !said.is_empty(),
+                "{command}: {run:?}"
+            );
+            assert_eq!(run.code == Some(2), from > 15, "{command}: {run:?}");
+        }
+        let future = history(command, &["--from", &at(40)]);
+        assert!(
+            future.code == Some(2) && future.stderr.contains("in that time"),
+            "{command}: {future:?}"
+        );
+        let whole = history(command, &["--from", "2020-01-01"]);
+        assert!(whole.stderr.contains(" to "), "{command}: {whole:?}");
+    }
+}
+
+/// A time as it is typed and shown, in UTC.
+fn shown_time(wall_ns: i64) -> String {
+    let time = jiff::Timestamp::from_nanosecond(wall_ns.into()).expect("a time");
+    time.strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 
 /// Check that the page of a day of 10,000 processes is made in bounded memory, is small, and is
