@@ -397,7 +397,7 @@ pub fn checked(filter: Filter, is_past: bool) -> Filter {
 }
 
 /// What may be meant otherwise: the number of a processor for the share of its time, bytes for the KiB
-/// of ps.
+/// of ps, nanoseconds for seconds.
 pub fn doubts(filter: &Filter, is_past: bool) -> Vec<String> {
     let mut doubts = Vec::new();
     let last = possible_cpus() - 1;
@@ -407,17 +407,32 @@ pub fn doubts(filter: &Filter, is_past: bool) -> Vec<String> {
             "cpu is the number of a processor, here at most {last}; the share of time is cpu_percent"
         ));
     }
+    let text = filter.to_string();
+    let words: Vec<&str> = text.split(|c: char| !(c.is_alphanumeric() || c == '_')).collect();
+    // It is one more behind `>`.
+    let plain = |number: i128| {
+        let mut maybe = [number, number - 1].into_iter();
+        maybe.find(|number| words.contains(&number.to_string().as_str()))
+    };
+    let small = |field, below| {
+        let compared = filter.compared_with(field).into_iter();
+        compared.filter(|number| (2..below).contains(number)).find_map(plain)
+    };
     for (word, field) in [("rss", Field::RssBytes), ("vsz", Field::VsizeBytes)] {
-        let text = filter.to_string();
-        let words: Vec<&str> = text.split(|c: char| !(c.is_alphanumeric() || c == '_')).collect();
-        // It is one more behind `>`.
-        let is_plain = |number: &i128| (0..2).any(|less| words.contains(&(number - less).to_string().as_str()));
-        let mut compared = filter.compared_with(field).into_iter();
-        let small = compared.find(|number| (2..1 << 20).contains(number) && is_plain(number));
-        if let Some(bytes) = small.filter(|_| words.contains(&word)) {
+        if let Some(bytes) = small(field, 1 << 20).filter(|_| words.contains(&word)) {
             doubts.push(format!(
                 "{word} is in bytes, here {}; for KiB, as in ps, write a K behind the number",
                 people::size_text(bytes as u64)
+            ));
+        }
+    }
+    let is_time = |field: &&Field| field.info().kind == Kind::Nanoseconds;
+    for &named in Field::ALL.iter().filter(is_time) {
+        let is_word = |word: &&&str| field(word).is_ok_and(|meant| meant == named);
+        // A clock tick, the unit of /proc, is ten milliseconds.
+        if let Some((ns, word)) = small(named, 10_000_000).zip(words.iter().find(is_word)) {
+            doubts.push(format!(
+                "{word} is in nanoseconds, here {ns} ns; for seconds write {ns}s"
             ));
         }
     }

@@ -359,6 +359,29 @@ fn descendants_are_listed() {
     );
 }
 
+/// Check that a number without a unit, far below a second, is told to be nanoseconds, and no other.
+#[test]
+fn seconds_have_a_unit() {
+    let own = std::process::id().to_string();
+    let said = |filter: &str| run(&["ps", "-o", "pid", "-p", &own, "--where", filter]).stderr;
+    for (filter, word, ns) in [
+        ("etimes < 60", "etimes", 60),
+        ("elapsed_ns > 3600", "elapsed_ns", 3600),
+        ("pid > 1 and not (stime_ns in (5, 60s))", "stime_ns", 5),
+    ] {
+        let doubt = format!("--where: {word} is in nanoseconds, here {ns} ns; for seconds write {ns}s");
+        assert!(said(filter).contains(&doubt), "{filter}");
+    }
+    for filter in [
+        "etimes < 60s",
+        "utime_ns > 0",
+        "utime_ns >= 1s",
+        "elapsed_ns > 50000000",
+    ] {
+        assert_eq!(said(filter), "", "{filter}");
+    }
+}
+
 /// Check that all commands that list tasks have the same selection, and that several selecting
 /// options are combined with "and".
 #[test]
