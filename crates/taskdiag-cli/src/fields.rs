@@ -21,7 +21,8 @@ use crate::ps::specifiers::{self, Specifier};
 /// In the order of `-o all`. Other rows have theirs: `taskdiag schema sockets`, files, maps, cache.
 #[derive(Debug, ClapArgs)]
 pub struct Args {
-    /// Only fields whose name or meaning has a word that begins so, or that ps(1) has by this name
+    /// Only fields of this group, whose name or meaning has a word that begins so, or that ps(1) has by
+    /// this name
     #[arg(value_name = "WORD")]
     word: Option<String>,
     /// Print Markdown, as in docs/fields.md
@@ -65,7 +66,11 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         let mut found = text.match_indices(&lower);
         found.any(|(at, _)| !text[..at].ends_with(char::is_alphanumeric))
     };
-    let is_meant = |field: &Field| has_word(field.name()) || has_word(field.info().meaning) || of_ps.contains(field);
+    let is_meant = |field: &Field| {
+        let info = field.info();
+        let is_listed = info.group.name() == lower || of_ps.contains(field);
+        is_listed || has_word(info.name) || has_word(info.meaning)
+    };
     let fields: Vec<Field> = Field::ALL.iter().copied().filter(is_meant).collect();
     if fields.is_empty() {
         let of_ps = specifiers::field_of(&lower).and_then(Result::err);

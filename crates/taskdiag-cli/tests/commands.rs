@@ -129,6 +129,8 @@ fn all_fields_are_listed() {
         ("args", "cmdline "),
         ("%MEM", "mem_percent "),
         ("psr", "cpu "),
+        ("io", "read_bytes "),
+        ("namespaces", "ns_net "),
     ] {
         let found = run(&["fields", word]).complete();
         assert!(found.lines().any(|line| line.starts_with(some)), "{word}: {found}");
@@ -513,8 +515,8 @@ fn wrong_usage_names_the_option() {
         (&["files", "--unit", "ssh", "1"], "--unit"),
         (&["sockets", "-u", "root", "1"], "--user"),
         (&["mem", "--system", "--where", "pid == 1"], "--where"),
-        (&["maps", "-o", "size", "1"], "size_bytes"),
-        (&["maps", "--sort", "size", "1"], "size_bytes"),
+        (&["maps", "-o", "sizes", "1"], "size_bytes"),
+        (&["maps", "--sort", "sizes", "1"], "size_bytes"),
         (&["maps", "--all", "-o", "rss_bytes"], "--all has no rss_bytes"),
         (&["normalize", "1", "0", "-o", "offset"], "file_offset"),
         (&["schema", "colours"], "known are tasks,"),
