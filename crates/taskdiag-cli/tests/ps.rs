@@ -257,6 +257,9 @@ fn tables_have_sizes_for_people_or_exact_ones() {
     assert!(shown.trim().ends_with(['K', 'M', 'G']), "{shown}");
     let exact = run(&["ps", "-p", &here, "-o", "rss_bytes", "--no-header", "--bytes"]).complete();
     assert!(exact.trim().parse::<u64>().is_ok(), "{exact}");
+    let table = run(&["ps", "--where", &format!("pid == {here}"), "--no-header", "--bytes"]).complete();
+    let start = table.split_whitespace().nth(7).expect("a start");
+    assert!(start.contains(':') || start.starts_with(char::is_alphabetic), "{table}");
 }
 
 /// Check that the statistics name the source, on standard error.

@@ -81,7 +81,6 @@ pub static START: CompositeCell = CompositeCell {
     align: Align::Right,
     needs: &[Field::StartNs as usize],
     write: |out, row, cells| match value(row, Field::StartNs) {
-        Some(Value::Unsigned(ns)) if cells.exact => people::number(out, ns),
         Some(Value::Unsigned(ns)) => cells.clock().short_date(out, ns as i64),
         Some(Value::Signed(ns)) => cells.clock().short_date(out, ns),
         _ => out.push(b'-'),
