@@ -292,7 +292,7 @@ fn names_are_made_harmless() {
 fn wrong_usage_is_refused() {
     for (args, part) in [
         (&["cache"][..], "no file or directory is named"),
-        (&["cache", "-o", "cached", "."], "cached_bytes"),
+        (&["cache", "-o", "cachd", "."], "cached_bytes"),
         (&["cache", "--sort", "-size", "."], "size_bytes"),
         (&["cache", "--range", "5", "."], "OFF:LEN"),
         (&["cache", "--range", "1:0", "."], "leave out LEN"),

@@ -523,7 +523,7 @@ fn rows_are_chosen_and_ordered() {
     for wrong in [
         &["files", "--kind", "sock"][..],
         &["files", "--use", "mem"],
-        &["files", "-o", "size"],
+        &["files", "-o", "sizes"],
         &["files", "--by", "path", "-o", "pid"],
         &["files", "--by", "path", "--sort", "pid"],
         &["files", "1", "-u", "root"],

@@ -482,6 +482,35 @@ fn headings_are_keys() {
     }
 }
 
+/// Check that the headings of each listing are its keys, in any case.
+#[test]
+fn headings_of_listings_are_keys() {
+    let own = std::process::id().to_string();
+    for args in [
+        &["ps", "--sort", "-RSS", "-o", "PID"][..],
+        &["tree", "--sort", "-rss", "-o", "PID"],
+        &["mem", "--sort", "-SWAP,Hugetlb"],
+        &[
+            "watch",
+            "-n",
+            "1",
+            "-d",
+            "0.01",
+            "--sort",
+            "-%CPU,read/s,FAULTS/s",
+            "-o",
+            "PID,%CPU",
+        ],
+        &["files", "--sort", "-SIZE", "-o", "FD,dev_major,Size"],
+        &["files", "--deleted", "--sort", "-held"],
+        &["maps", "--sort", "-Size", "-o", "START"],
+        &["sockets", "--sort", "-Owners", "-o", "STATE"],
+    ] {
+        let run = run(&[args, &["-p", &own]].concat());
+        assert_eq!((run.code, &run.stderr[..]), (Some(0), ""), "{args:?}");
+    }
+}
+
 /// Check wrong usage, missing processes, and denied ones.
 #[test]
 fn failures_are_reported() {

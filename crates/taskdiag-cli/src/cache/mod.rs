@@ -14,7 +14,7 @@ use std::time::Instant;
 use clap::Args as ClapArgs;
 use taskdiag::pagecache::{ByteRange, Source};
 
-use crate::choice::OrderOptions;
+use crate::choice::{OrderOptions, SortBy};
 use crate::grouping::{self, Grouping, SumLayout};
 use crate::listing::Formats;
 use crate::outcome::{Failure, Outcome};
@@ -168,7 +168,11 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         None => args.order.clone(),
     };
     let mut layout = Layout::new(&RELATION, &options.fields, &order, usual, of)?;
-    layout.sort = row::sort_keys(&order.sort)?;
+    // Rows are found in no particular order, so equal ones are in the order of their paths.
+    if !layout.sort.is_empty() {
+        let (key, descending) = (row::PATH, false);
+        layout.sort.push(SortBy { key, descending });
+    }
     let style = Style {
         format: options.formats.format(),
         layout,

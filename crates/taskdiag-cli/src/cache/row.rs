@@ -3,10 +3,8 @@
 use taskdiag::pagecache::{ByteRange, Quantity, Source, Sum, Usage};
 use taskdiag::{Absent, Value};
 
-use crate::choice::SortBy;
-use crate::outcome::Failure;
 use crate::output::cell::formatted;
-use crate::output::listing::{self, CompositeCell, Content, DefaultColumns, ListingColumn};
+use crate::output::listing::{CompositeCell, Content, DefaultColumns, ListingColumn};
 use crate::output::people;
 use crate::output::relation::{columns, Cell, ColumnInfo, Row, NONE};
 use crate::output::table::Align;
@@ -25,7 +23,7 @@ pub const RELATION: [ColumnInfo; 9] = columns! {
 };
 
 // The indexes of columns.
-const PATH: usize = 0;
+pub const PATH: usize = 0;
 pub const SIZE: usize = 1;
 pub const CACHED: usize = 2;
 pub const FILES: usize = 7;
@@ -162,19 +160,6 @@ impl Row for EntryRow<'_> {
             _ => entry.permille(*range).map(Value::Unsigned).ok_or(NONE),
         }
     }
-}
-
-/// The order of rows: rows are found in no particular order, so equal ones are in the order of their
-/// paths.
-pub fn sort_keys(lists: &[String]) -> Result<Vec<SortBy<usize>>, Failure> {
-    let mut keys = listing::sort_keys(lists, &RELATION)?;
-    if !keys.is_empty() {
-        keys.push(SortBy {
-            key: PATH,
-            descending: false,
-        });
-    }
-    Ok(keys)
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::history::PastOptions;
 use crate::listing::{Format, Options};
 use crate::outcome::{Failure, Outcome};
 use crate::output::cell::{Cells, Scale};
-use crate::output::listing::{CompositeCell, Form, ListingColumn};
+use crate::output::listing::{headed, CompositeCell, Form, ListingColumn};
 use crate::output::table::Align;
 use crate::output::tasks::{self, shown_as};
 use crate::quantity::{self, Limit};
@@ -183,7 +183,13 @@ impl RowKind {
                 .iter()
                 .map(|&key| SortBy { key, descending: true })
                 .collect(),
-            lists => selection::sort_keys(lists)?,
+            lists => {
+                let table = [&COLUMNS[..], &HUGETLB, &[AGE]].concat();
+                SortBy::parse(lists, |name| match headed(name, &table) {
+                    Some(column) => Ok(Field::ALL[column]),
+                    None => selection::field(name),
+                })?
+            }
         };
         selection::check_order(args.options.format(), sort.iter().map(|by| by.key));
         let mut columns = COLUMNS.to_vec();

@@ -176,13 +176,14 @@ impl Layout {
         usual: DefaultColumns,
         of: impl Fn(usize) -> ListingColumn,
     ) -> Result<Layout, Failure> {
-        let chosen = chosen(fields, relation)?;
+        let chosen = chosen(fields, relation, &usual.table)?;
+        let sort = sort_keys(&order.sort, relation, &usual.table)?;
         Ok(Layout {
             relation,
             table: chosen.columns(usual.table, of),
             rows: chosen.keys(&usual.rows),
             chosen,
-            sort: sort_keys(&order.sort, relation)?,
+            sort,
             limit: order.limit(),
         })
     }
@@ -216,26 +217,39 @@ impl Content {
     }
 }
 
-/// The columns that `-o` options name.
-pub fn chosen(lists: &[String], relation: &[ColumnInfo]) -> Result<Chosen<usize>, Failure> {
+/// The columns that `-o` options name, maybe as the headings of `table`.
+pub fn chosen(lists: &[String], relation: &[ColumnInfo], table: &[ListingColumn]) -> Result<Chosen<usize>, Failure> {
     Chosen::parse(lists, |name| match name {
         "all" => Ok((0..relation.len()).collect()),
-        name => Ok(vec![index(name, relation)?]),
+        name => Ok(vec![index(name, relation, table)?]),
     })
 }
 
-/// The columns that `--sort` options name.
-pub fn sort_keys(lists: &[String], relation: &[ColumnInfo]) -> Result<Vec<SortBy<usize>>, Failure> {
-    SortBy::parse(lists, |name| index(name, relation))
+/// The columns that `--sort` options name, maybe as the headings of `table`.
+pub fn sort_keys(
+    lists: &[String],
+    relation: &[ColumnInfo],
+    table: &[ListingColumn],
+) -> Result<Vec<SortBy<usize>>, Failure> {
+    SortBy::parse(lists, |name| index(name, relation, table))
 }
 
-fn index(name: &str, relation: &[ColumnInfo]) -> Result<usize, Failure> {
-    let place = |name: &str| relation.iter().position(|column| column.name == name);
-    // What ps(1) calls a field, in any case.
-    let of_ps = || place(field_of(&name.to_lowercase())?.ok()?.name());
-    place(name)
-        .or_else(of_ps)
-        .ok_or_else(|| unknown("field", name, relation.iter().map(|column| column.name)))
+/// The column of the relation that has this heading in a table, in any case. What is made of several
+/// stands for none of them.
+pub fn headed(name: &str, table: &[ListingColumn]) -> Option<usize> {
+    let shown = table.iter().find(|shown| shown.heading.eq_ignore_ascii_case(name))?;
+    let mut needs = shown.content.needs();
+    needs.next().filter(|_| needs.next().is_none())
+}
+
+fn index(name: &str, relation: &[ColumnInfo], table: &[ListingColumn]) -> Result<usize, Failure> {
+    let is_named = |column: &ColumnInfo, name: &str| column.name.eq_ignore_ascii_case(name);
+    let place = |name: &str| relation.iter().position(|column| is_named(column, name));
+    let of_ps = || place(field_of(name)?.ok()?.name());
+    match place(name).or_else(|| headed(name, table)).or_else(of_ps) {
+        Some(column) => Ok(column),
+        None => Err(unknown("field", name, relation.iter().map(|column| column.name))),
+    }
 }
 
 /// How rows are written.

@@ -111,14 +111,16 @@ mod tests {
     #[test]
     fn rows_are_sorted_by_their_columns() {
         assert_eq!(
-            chosen(&["name".to_owned()], &RELATION).expect("a column").keys(&[0, 1]),
+            chosen(&["name".to_owned()], &RELATION, &[])
+                .expect("a column")
+                .keys(&[0, 1]),
             [1]
         );
-        assert!(chosen(&["size".to_owned()], &RELATION).is_err());
+        assert!(chosen(&["size".to_owned()], &RELATION, &[]).is_err());
         let rows: [[Cell<'_>; 2]; 3] = [(3, "b"), (10, "a"), (3, "c")]
             .map(|(size, name)| [Ok(Value::Unsigned(size)), Ok(Value::Text(name.as_bytes()))]);
         let rows: Vec<OwnedRow> = rows.iter().map(|row| OwnedRow::new(&&row[..], &[0, 1])).collect();
-        let by = sort_keys(&["size_bytes,-name".to_owned()], &RELATION).expect("columns");
+        let by = sort_keys(&["size_bytes,-name".to_owned()], &RELATION, &[]).expect("columns");
         let rows = sorted(rows, &by, 2);
         let names = rows.iter().map(|row| row.cell(1).expect("a name").to_string());
         assert_eq!(names.collect::<String>(), "cb");

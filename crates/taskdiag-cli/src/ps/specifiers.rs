@@ -91,7 +91,9 @@ impl Specifier {
     }
 
     pub fn named(name: &str) -> Option<&'static Specifier> {
-        TABLE.iter().find(|specifier| specifier.name == name)
+        // Letters alone are others in capitals.
+        let is_meant = |has: &str| has == name || name.len() > 1 && has.eq_ignore_ascii_case(name);
+        TABLE.iter().find(|specifier| is_meant(specifier.name))
     }
 
     const fn besides(self, besides: &'static [Field]) -> Specifier {

@@ -17,7 +17,7 @@ use crate::grouping::{self, SumLayout};
 use crate::history::RangeOptions;
 use crate::listing::{Answers, Format, Options};
 use crate::outcome::{self, say, Failure, Outcome};
-use crate::output::listing::ListingColumn;
+use crate::output::listing::{headed, ListingColumn};
 use crate::output::relation::{list_of, Cell, ColumnInfo, Row};
 use crate::output::tasks::{self, shown_as};
 use crate::output::{document, owned};
@@ -230,9 +230,9 @@ const USUAL_FIELDS: [Field; 9] = list_of! { Field: Pid, Tid, StartNs, Euid, Stat
 const USUAL_RATES: [Rate; 5] = list_of! { Rate: Cpu, MinFaults, MajFaults, ReadBytes, WriteBytes };
 
 /// The columns that a name of `-o` or `--sort` stands for.
-fn named(name: &str) -> Result<Vec<usize>, Failure> {
-    if let Some(rate) = Rate::named(name) {
-        return Ok(vec![rate.column()]);
+fn named(name: &str, table: &[ListingColumn]) -> Result<Vec<usize>, Failure> {
+    if let Some(column) = Rate::named(name).map(Rate::column).or_else(|| headed(name, table)) {
+        return Ok(vec![column]);
     }
     let fields = selection::fields(&[name.to_owned()]).map_err(unknown)?;
     Ok(fields.into_iter().map(column).collect())
@@ -251,9 +251,10 @@ fn column(field: Field) -> usize {
 fn shown(request: &Watch<'_>) -> Result<Vec<ListingColumn>, Failure> {
     let Watch { options, preset, .. } = *request;
     let of = |column: usize| ListingColumn::column(RELATION[column].name, column);
-    let chosen = Chosen::parse(&options.fields, named)?;
+    let table = (preset.table)(request.threads);
+    let chosen = Chosen::parse(&options.fields, |name| named(name, &table))?;
     if options.format() == Format::Table {
-        return Ok(chosen.columns((preset.table)(request.threads), of));
+        return Ok(chosen.columns(table, of));
     }
     let (fields, rates) = (preset.columns)();
     let fields = fields.into_iter().map(|field| field as usize);
@@ -262,12 +263,14 @@ fn shown(request: &Watch<'_>) -> Result<Vec<ListingColumn>, Failure> {
 }
 
 /// The keys that `--sort` options name, or the usual ones.
-fn sort_keys(lists: &[String], usual: &str) -> Result<Vec<SortBy<usize>>, Failure> {
+fn sort_keys(lists: &[String], usual: &str, table: &[ListingColumn]) -> Result<Vec<SortBy<usize>>, Failure> {
     let usual = [usual.to_owned()];
     let lists = if lists.is_empty() { &usual } else { lists };
-    SortBy::parse(lists, |name| match Rate::named(name) {
-        Some(rate) => Ok(rate.column()),
-        None => selection::field(name).map(column).map_err(unknown),
+    SortBy::parse(lists, |name| {
+        match Rate::named(name).map(Rate::column).or_else(|| headed(name, table)) {
+            Some(column) => Ok(column),
+            None => selection::field(name).map(column).map_err(unknown),
+        }
     })
 }
 
@@ -297,7 +300,7 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
     } = request;
     options.check_endless(request.count)?;
     let shown = shown(&request)?;
-    let sort = sort_keys(&request.order.sort, preset.sort)?;
+    let sort = sort_keys(&request.order.sort, preset.sort, &(preset.table)(threads))?;
     let fields = sort.iter().filter_map(|by| Field::ALL.get(by.key).copied());
     selection::check_order(options.format(), fields);
     let needs = shown.iter().flat_map(|shown| shown.content.needs());
@@ -498,10 +501,10 @@ mod tests {
     fn rates_have_names() {
         assert_eq!(Rate::named("cpu_percent"), Some(Rate::Cpu));
         assert_eq!(Rate::named("cpu"), None);
-        let keys = sort_keys(&["-write_bytes_per_s,pid".to_owned()], "").expect("a rate and a field");
+        let keys = sort_keys(&["-write_bytes_per_s,pid".to_owned()], "", &[]).expect("a rate and a field");
         let keys: Vec<(usize, bool)> = keys.iter().map(|by| (by.key, by.descending)).collect();
         assert_eq!(keys, [(Rate::WriteBytes.column(), true), (Field::Pid as usize, false)]);
-        let wrong = format!("{:?}", sort_keys(&["cpu_percents".to_owned()], ""));
+        let wrong = format!("{:?}", sort_keys(&["cpu_percents".to_owned()], "", &[]));
         assert!(wrong.contains("rates are cpu_percent, min_faults_per_s"), "{wrong}");
     }
 }
