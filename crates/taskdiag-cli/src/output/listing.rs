@@ -4,7 +4,7 @@
 use std::io;
 use std::ops::ControlFlow;
 
-use taskdiag::Kind;
+use taskdiag::{Field, Kind};
 
 use super::cell::{is_number, Cells};
 use super::document::Head;
@@ -246,8 +246,13 @@ fn index(name: &str, relation: &[ColumnInfo], table: &[ListingColumn]) -> Result
     let is_named = |column: &ColumnInfo, name: &str| column.name.eq_ignore_ascii_case(name);
     let place = |name: &str| relation.iter().position(|column| is_named(column, name));
     let of_ps = || place(field_of(name)?.ok()?.name());
+    let is_of_owner = || name == "fd" || name.parse::<Field>().is_ok() || field_of(name).is_some();
     match place(name).or_else(|| headed(name, table)).or_else(of_ps) {
         Some(column) => Ok(column),
+        None if place("owners").is_some() && is_of_owner() => Err(format!(
+            "{name} is of the owners, which `-o owners` shows; --where takes their pid, comm and fd"
+        )
+        .into()),
         None => Err(unknown("field", name, relation.iter().map(|column| column.name))),
     }
 }
