@@ -340,14 +340,32 @@ impl Processes {
         !self.users.is_empty() || self.cgroup.is_some() || self.unit.is_some() || self.container.is_some()
     }
 
-    /// Reports a `--cgroup` that does not exist, if no task was found; to people, also a process for a user.
-    pub fn check_cgroup(&self, handle: &Handle, answers: &Answers) -> Outcome {
+    /// Reports a `--cgroup` that does not exist, and a unit or container that has no process, if no task was
+    /// found; to people, also a process for a user.
+    pub fn check_found(&self, handle: &mut Handle, answers: &Answers) -> Outcome {
         let is_pid = |user: &&String| user.parse::<u32>().is_ok() && proc::path(user).exists();
         let is_told = answers.snapshot.is_empty() && terminal_width().is_some() && !is_procps();
         for user in self.users.iter().filter(is_pid).filter(|_| is_told) {
             say(format_args!(
                 "-u {user}: that user has no process; -p {user} chooses the process"
             ));
+        }
+        let mut outcome = Outcome::Complete;
+        let units = (&self.unit, "unit", "unit,user_unit");
+        let containers = (&self.container, "container", "container_name");
+        for (name, what, fields) in [units, containers] {
+            let Some(name) = name.as_ref().filter(|_| answers.snapshot.is_empty()) else {
+                continue;
+            };
+            let is_in = if what == "unit" { in_unit } else { in_container };
+            let query = is_in(name).map(|filter| Query::processes().filter(filter));
+            let found = query.ok().and_then(|query| handle.query(&query).ok());
+            if found.is_some_and(|found| found.is_empty() && found.counters().undecided.total() == 0) {
+                say(format_args!(
+                    "{what} {name:?}: it has no process (`taskdiag ps -o {fields}` shows those that have some)"
+                ));
+                outcome = Outcome::Partial;
+            }
         }
         match &self.cgroup {
             Some(path) if answers.snapshot.is_empty() && handle.is_cgroup(path.as_bytes()) == Some(false) => {
@@ -356,7 +374,7 @@ impl Processes {
                 ));
                 Outcome::Partial
             }
-            _ => Outcome::Complete,
+            _ => outcome,
         }
     }
 }

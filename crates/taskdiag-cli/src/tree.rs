@@ -125,7 +125,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
             say(lacking(pid));
             Ok(Outcome::Partial)
         }
-        _ => Ok(outcome.and(args.selection.processes.check_cgroup(&handle, &answers))),
+        _ => Ok(outcome.and(args.selection.processes.check_found(&mut handle, &answers))),
     }
 }
 

@@ -415,8 +415,18 @@ fn all_commands_take_the_same_selection() {
         }
     }
     for command in [&["ps"][..], &["tree"], &["mem"], &["watch", "-n", "1"], &["maps"]] {
-        let nothing = run(&[command, &["--unit", "no-such-unit", "-o", "pid", "--csv"]].concat()).complete();
-        assert!(!nothing.contains(&here), "{command:?}: {nothing}");
+        for (option, fields) in [("--unit", "unit,user_unit"), ("--container", "container_name")] {
+            let nothing = run(&[command, &[option, "nosuch", "-o", "pid", "--csv"]].concat());
+            let said = format!("nosuch\": it has no process (`taskdiag ps -o {fields}`");
+            assert!(
+                nothing.code == Some(1) && nothing.stderr.contains(&said),
+                "{command:?}: {nothing:?}"
+            );
+            assert!(
+                !String::from_utf8_lossy(&nothing.stdout).contains(&here),
+                "{command:?}: {nothing:?}"
+            );
+        }
     }
     for args in [
         &["maps", "1", "-u", "root"][..],

@@ -95,7 +95,7 @@ fn holders_that_a_filter_leaves_out_are_not_reported() {
         "{}",
         all.stderr
     );
-    let (none, _) = run(&["ps", "--unit", "nosuch"]);
+    let (none, _) = run(&["ps", "--where", "unit == 'nosuch'"]);
     assert_eq!((none.code, none.stderr.as_str()), (Some(0), ""));
 }
 

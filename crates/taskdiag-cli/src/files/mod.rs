@@ -236,7 +236,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     };
     let outcome = outcome
         .and(processes.report(&[]))
-        .and(args.selection.processes.check_cgroup(&handle, &processes));
+        .and(args.selection.processes.check_found(&mut handle, &processes));
     Ok(outcome.and(report.report(&answer)))
 }
 

@@ -282,7 +282,7 @@ impl Args {
         let selected = listing::Answers::ask(&mut tasks, &request.query)?;
         let outcome = selected
             .report(&[])
-            .and(self.selection.processes.check_cgroup(&tasks, &selected));
+            .and(self.selection.processes.check_found(&mut tasks, &selected));
         answers.outcome = answers.outcome.and(outcome);
         let (mut denied, mut gone, mut silent) = (0, 0, Vec::new());
         let mut found = Vec::new();

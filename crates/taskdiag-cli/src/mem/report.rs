@@ -82,8 +82,8 @@ impl Report<'_> {
         if sample.is_some_and(|sample| sample.number > 0) {
             return Ok(Outcome::Complete);
         }
-        let cgroup = self.args.selection.processes.check_cgroup(handle, &answers);
-        Ok(answers.report(&[(&missing, count), (&shown, tasks.len())]).and(cgroup))
+        let found = self.args.selection.processes.check_found(handle, &answers);
+        Ok(answers.report(&[(&missing, count), (&shown, tasks.len())]).and(found))
     }
 
     fn table(

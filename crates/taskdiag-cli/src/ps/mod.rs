@@ -153,7 +153,7 @@ fn list(args: &Args) -> Result<Outcome, Failure> {
     let is_missing = considered == 0 && args.ps_options.is_given && !args.selection.is_narrowed();
     Ok(outcome
         .and(Outcome::partial_if(is_missing))
-        .and(args.selection.processes.check_cgroup(&handle, &answers)))
+        .and(args.selection.processes.check_found(&mut handle, &answers)))
 }
 
 /// Puts tasks in their order, and below their parents if there is a forest.

@@ -287,7 +287,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     }
     let outcome = outcome
         .and(processes.report(&[]))
-        .and(args.selection.check_cgroup(&handle, &processes));
+        .and(args.selection.check_found(&mut handle, &processes));
     Ok(outcome.and(report.report(&answer)))
 }
 

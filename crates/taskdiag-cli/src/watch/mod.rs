@@ -429,7 +429,7 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
         if sample.number == 0 {
             outcome = outcome
                 .and(answers.report(&[]))
-                .and(request.selection.processes.check_cgroup(&handle, &answers));
+                .and(request.selection.processes.check_found(&mut handle, &answers));
         }
         if all_listed_ended(&query, &answers) {
             break;
