@@ -1,12 +1,12 @@
 //! Writes the answers of `taskdiag mem`.
 
-use taskdiag::{Field, Fields, Handle, Query, Task};
+use taskdiag::{Absent, Field, Fields, Handle, Query, Task};
 
 use super::sums::{self, Sum};
 use super::{progress, Args, RowKind, HUGETLB};
 use crate::grouping::Sum as _;
 use crate::listing::{Answers, Format, Machine, TaskRows};
-use crate::outcome::{counted, Failure, Outcome};
+use crate::outcome::{counted, say, Failure, Outcome};
 use crate::output::cell::Cells;
 use crate::output::document::{self, Head, Sample};
 use crate::output::listing::{Content, ListingColumn};
@@ -83,6 +83,17 @@ impl Report<'_> {
             return Ok(Outcome::Complete);
         }
         let found = self.args.selection.processes.check_found(handle, &answers);
+        // What ended is missing from the sums, but that is nothing wrong.
+        let ended = tasks
+            .iter()
+            .filter(|task| task.pss_bytes() == Err(Absent::Gone))
+            .count();
+        if ended > 0 && self.args.options.format() == Format::Table {
+            say(format_args!(
+                "{} ended while being read",
+                counted(ended as u64, "process")
+            ));
+        }
         Ok(answers.report(&[(&missing, count), (&shown, tasks.len())]).and(found))
     }
 
