@@ -34,9 +34,10 @@ use screen::Screen;
 ///
 /// Every two seconds, or as -d says, a table of the tasks that used processor time since the last
 /// one, the busiest first. Without a filter, tasks that did nothing are not even read from the
-/// kernel. The first table has every task. Rates are about the time between two samples. A task
-/// that was not in the last sample, or did not match then, has no rates yet, unless it started
-/// since: then all its life counts. It ends when all processes that -p names have ended. -o and
+/// kernel. The first table is about a quarter of a second, and has all processes that -p names; the
+/// first sample for programs has every task, without rates. Rates are about the time between two
+/// samples. A task that was not in the last sample, or did not match then, has no rates yet, unless it
+/// started since: then all its life counts. It ends when all processes that -p names have ended. -o and
 /// --sort also take the rates: cpu_percent, min_faults_per_s, maj_faults_per_s, read_bytes_per_s
 /// and write_bytes_per_s. A sample whose time has passed, because the one before took too long, is
 /// left out. With --history there is one table, whose rates are of a period of a recording.
@@ -287,6 +288,9 @@ fn unknown(failure: Failure) -> Failure {
     failure.with(&format!("\nrates are {}", Rate::ALL.map(Rate::name).join(", ")))
 }
 
+/// The time that the first table is about, as in top.
+const FIRST: Duration = Duration::from_millis(250);
+
 /// After this many samples, what is remembered about tasks that ended is dropped.
 const PRUNED_AFTER: u64 = 64;
 
@@ -319,10 +323,7 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
     let mut query = request.query;
     let rated = take_filter(&mut query, &mut fields);
     let mut query = query.fields(fields);
-    let is_fixed = matches!(
-        query.scope,
-        Scope::Processes | Scope::Threads | Scope::Listed | Scope::ThreadsOfListed
-    );
+    let is_fixed = matches!(query.scope, Scope::Processes | Scope::Threads);
     let is_of_all = query.scope == Scope::Processes && query.filter.is_none() && rated.is_none();
     // With a filter, a task that begins to match may have done anything before, so idle tasks must
     // be known.
@@ -369,15 +370,23 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
         Some(layout) => RemoteSums::begin(layout, is_of_all)?,
         None => None,
     };
-    if preset.is_of_network && request.past.is_none() {
+    let needs = shown.iter().flat_map(|shown| shown.content.needs());
+    let mut columns = needs.chain(sort.iter().map(|by| by.key));
+    let has_rates = options.format() == Format::Table && columns.any(|column| column >= Field::ALL.len());
+    // The messages would be the same for every sample.
+    let tell = |handle: &mut Handle, answers: &Answers| {
+        let found = request.selection.processes.check_found(handle, answers);
+        answers.report(&[]).and(found)
+    };
+    let measures = (preset.is_of_network || has_rates) && request.past.is_none();
+    if measures {
         let (asked, moment) = SampleTime::of(|| answers.ask_again(&mut handle, &query));
         asked?;
         history.add(&answers.snapshot, moment);
-        std::thread::sleep(request.delay);
+        outcome = outcome.and(tell(&mut handle, &answers));
+        let wait = if preset.is_of_network { Duration::MAX } else { FIRST };
+        std::thread::sleep(wait.min(request.delay));
     }
-    let mut columns = shown.iter().flat_map(|shown| shown.content.needs());
-    let has_rates = columns.any(|column| column >= Field::ALL.len());
-    let is_alone = request.count == Some(1) && request.past.is_none() && !preset.is_of_network;
     let mut screen = Screen::new(preset.command, options, shown);
     let mut rhythm = Rhythm::new(request.delay);
     let count = if request.past.is_some() { Some(1) } else { request.count };
@@ -396,7 +405,8 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
             if preset.is_of_network {
                 net::has_traffic(task, &counted)
             } else {
-                task.rates.is_busy || request.past.is_some()
+                // Processes that are named come once even if they are idle.
+                task.rates.is_busy || request.past.is_some() || sample == 0 && query.scope.is_listed()
             }
         };
         let rows = wanted(&answers, &rates, rated.as_ref(), &is_busy);
@@ -425,11 +435,8 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
         if options.stats {
             answers.say_stats(rows.len());
         }
-        // The messages would be the same for every sample.
-        if sample.number == 0 {
-            outcome = outcome
-                .and(answers.report(&[]))
-                .and(request.selection.processes.check_found(&mut handle, &answers));
+        if sample.number == 0 && !measures {
+            outcome = outcome.and(tell(&mut handle, &answers));
         }
         if all_listed_ended(&query, &answers) {
             break;
@@ -441,9 +448,6 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
     outcome = outcome
         .and(screen.finish()?)
         .and(remotes.map_or(Outcome::Complete, RemoteSums::report));
-    if is_alone && has_rates && options.format() == Format::Table {
-        say("rates are of the time between two samples, and a single one has none: -n 2 shows them");
-    }
     if preset.is_of_network && is_of_all {
         net::say_unseen();
     }
