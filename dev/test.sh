@@ -5,9 +5,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-logs=$PWD/target/test
-rm -rf "$logs"
-mkdir -p "$logs"
+log=target/test.log
+mkdir -p target
 
 if [ "$(id -u)" -ne 0 ]; then
     echo "the tests need root: they load BPF programs, and become other users" >&2
@@ -19,25 +18,17 @@ export PROPTEST_CASES=$((cases > 0 ? cases : 1))
 
 dev/build.sh
 
-# Cargo runs test programs one after the other. Most of the time they wait: two at a time need half as
-# long. Each has a line: the program, the directory of its package, and the name of its log.
-cargo test --quiet --workspace --no-run --message-format=json |
-    jq -r 'select(.executable != null and .profile.test)
-        | [.executable, (.manifest_path | rtrimstr("/Cargo.toml")), (.executable | split("/") | last)] | @tsv' |
-    xargs --max-procs=2 --max-lines=1 dev/test-program.sh "$logs"
-cargo test --quiet --workspace --doc >"$logs/doc" 2>&1 || echo "doc failed" >"$logs/doc.failed"
-
 status=0
-for failed in "$logs"/*.failed; do
-    [ -e "$failed" ] || continue
-    cat "${failed%.failed}" "$failed"
-    status=1
-done
-read -r passed failed < <(cat "$logs"/* | awk '
+cargo test --quiet --workspace --no-fail-fast >"$log" 2>&1 || status=$?
+
+read -r passed failed < <(awk '
     /^test result:/ { passed += $4; failed += $6 }
-    END { print passed + 0, failed + 0 }')
+    END { print passed + 0, failed + 0 }' "$log")
+if [ "$status" -ne 0 ]; then
+    cat "$log"
+fi
 if [ "$passed" -eq 0 ]; then
-    echo "no test ran; see $logs" >&2
+    echo "no test ran; see $log" >&2
     status=1
 fi
 echo "$passed passed, $failed failed"
