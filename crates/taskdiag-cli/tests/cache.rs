@@ -293,7 +293,7 @@ fn wrong_usage_is_refused() {
     for (args, part) in [
         (&["cache"][..], "no file or directory is named"),
         (&["cache", "-o", "cachd", "."], "cached_bytes"),
-        (&["cache", "--sort", "-size", "."], "size_bytes"),
+        (&["cache", "--sort", "-sizes", "."], "size_bytes"),
         (&["cache", "--range", "5", "."], "OFF:LEN"),
         (&["cache", "--range", "1:0", "."], "leave out LEN"),
         (&["cache", "--min", "x", "."], "is not a size"),

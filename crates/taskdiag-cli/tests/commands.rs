@@ -518,7 +518,7 @@ fn wrong_usage_names_the_option() {
         (&["maps", "-o", "sizes", "1"], "size_bytes"),
         (&["maps", "--sort", "sizes", "1"], "size_bytes"),
         (&["maps", "--all", "-o", "rss_bytes"], "--all has no rss_bytes"),
-        (&["normalize", "1", "0", "-o", "offset"], "file_offset"),
+        (&["normalize", "1", "0", "-o", "offsets"], "file_offset"),
         (&["schema", "colours"], "known are tasks,"),
     ] {
         let run = run(args);
