@@ -217,7 +217,7 @@ impl Query {
 /// A query as the way through the library has it: what follows from its fields and its filter is
 /// worked out once.
 #[derive(Clone, Debug)]
-pub struct Prepared {
+pub struct Preparation {
     /// The query that sources get: its fields are all that must be read, its filter is the part
     /// that these decide.
     pub query: Query,
@@ -230,11 +230,11 @@ pub struct Prepared {
     pub patience: Duration,
 }
 
-impl Prepared {
+impl Preparation {
     /// `patience` counts unless the query has its own. `is_last`: no other query will follow, so no
     /// earlier value is there to be used. Fails for process 0, which does not exist: to BPF
     /// iterators, 0 means every task.
-    pub fn new(query: &Query, patience: Duration, is_last: bool) -> Result<Prepared> {
+    pub fn new(query: &Query, patience: Duration, is_last: bool) -> Result<Preparation> {
         if let Scope::Process(0) | Scope::ThreadsOf(0) | Scope::ChildrenOf(0) = query.scope {
             return Err(Error::no_such_process(0));
         }
@@ -261,7 +261,7 @@ impl Prepared {
             }
             late.insert(0, (group, completed));
         }
-        Ok(Prepared {
+        Ok(Preparation {
             fields: query.fields,
             patience: query.patience.unwrap_or(patience),
             query,

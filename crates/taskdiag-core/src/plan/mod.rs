@@ -10,7 +10,7 @@ use crate::absent::Absent;
 use crate::error::Result;
 use crate::field::{Group, Groups};
 use crate::filter::Filter;
-use crate::query::{Prepared, Query};
+use crate::query::{Preparation, Query};
 use crate::snapshot::SourceId;
 use crate::support::{Fact, Support, Verdict};
 
@@ -102,7 +102,7 @@ impl Plan {
 }
 
 /// Decides which source answers which group of a query.
-pub fn plan(prepared: &Prepared, support: &Support, state: &State, cost: &Cost) -> Result<Plan> {
+pub fn plan(prepared: &Preparation, support: &Support, state: &State, cost: &Cost) -> Result<Plan> {
     let query = &prepared.query;
     let asked = Asked::of(query, support, state)?;
     let run = asked.only_procfs.contains(Group::Args) && !state.is_last && !query.scope.is_threads();

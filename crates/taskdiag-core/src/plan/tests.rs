@@ -37,7 +37,7 @@ fn everything() -> Query {
 }
 
 fn plan_of(query: &Query, support: &Support, state: &State, cost: &Cost) -> Result<Plan> {
-    plan(&Prepared::new(query, Duration::ZERO, false)?, support, state, cost)
+    plan(&Preparation::new(query, Duration::ZERO, false)?, support, state, cost)
 }
 
 fn decide(query: &Query, support: &Support, state: State) -> Plan {

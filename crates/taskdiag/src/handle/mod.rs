@@ -32,7 +32,7 @@ use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::event::Options;
 use taskdiag_core::field::{Field, Fields, Group, Groups};
 use taskdiag_core::plan::{plan, BpfWay, Cost, Plan, State};
-use taskdiag_core::query::{Prepared, Query, Scope};
+use taskdiag_core::query::{Preparation, Query, Scope};
 use taskdiag_core::snapshot::{Snapshot, SourceId};
 use taskdiag_core::support::{Fact, Support, Verdict};
 use taskdiag_sys::host::now_ns;
@@ -320,7 +320,7 @@ impl Handle {
 
     fn add_rollups(
         &mut self,
-        prepared: &Prepared,
+        prepared: &Preparation,
         source: SourceId,
         began: Instant,
         snapshot: &mut Snapshot,
@@ -341,7 +341,7 @@ impl Handle {
     }
 
     /// Answers with all groups that sources find: not [`Group::Derived`] and [`Group::Rollup`].
-    fn read(&mut self, prepared: &Prepared, snapshot: &mut Snapshot) -> Result<()> {
+    fn read(&mut self, prepared: &Preparation, snapshot: &mut Snapshot) -> Result<()> {
         let query = &prepared.query;
         let (plan, knows_changes) = self.ask_first(prepared, snapshot)?;
         snapshot.read_ns = now_ns(ClockId::Boottime);
@@ -395,7 +395,7 @@ impl Handle {
 
     /// Plans, and asks the first source. If this is a broker that has ended, other sources may
     /// answer.
-    fn ask_first(&mut self, prepared: &Prepared, snapshot: &mut Snapshot) -> Result<(Plan, bool)> {
+    fn ask_first(&mut self, prepared: &Preparation, snapshot: &mut Snapshot) -> Result<(Plan, bool)> {
         loop {
             snapshot.clear(prepared.query.fields);
             let plan = self.loaded_plan(prepared)?;
@@ -414,7 +414,7 @@ impl Handle {
     }
 
     /// Asks the source that finds the tasks. Returns whether it left out unchanged tasks.
-    fn ask(&mut self, prepared: &Prepared, plan: &Plan, snapshot: &mut Snapshot) -> Result<bool> {
+    fn ask(&mut self, prepared: &Preparation, plan: &Plan, snapshot: &mut Snapshot) -> Result<bool> {
         let query = &prepared.query;
         if query.scope.is_listed() && query.pids.is_empty() {
             return Ok(false);
@@ -440,7 +440,7 @@ impl Handle {
         self.plan(&self.prepared(query)?)
     }
 
-    fn plan(&mut self, prepared: &Prepared) -> Result<Plan> {
+    fn plan(&mut self, prepared: &Preparation) -> Result<Plan> {
         self.try_broker()?;
         let state = State {
             forced: self.forced()?,
@@ -475,7 +475,7 @@ impl Handle {
     }
 
     /// A plan whose programs are loaded. A failure to load changes the facts, and so the plan.
-    fn loaded_plan(&mut self, prepared: &Prepared) -> Result<Plan> {
+    fn loaded_plan(&mut self, prepared: &Preparation) -> Result<Plan> {
         loop {
             let plan = self.plan(prepared)?;
             let Some((way, mut needed)) = plan.bpf.filter(|(way, _)| *way != BpfWay::Loaded) else {
@@ -572,8 +572,8 @@ impl Handle {
         })
     }
 
-    fn prepared(&self, query: &Query) -> Result<Prepared> {
-        Prepared::new(query, self.patience_of_calls(), self.one_shot)
+    fn prepared(&self, query: &Query) -> Result<Preparation> {
+        Preparation::new(query, self.patience_of_calls(), self.one_shot)
     }
 
     /// How long one system call on a process may make no progress, unless a query says otherwise.

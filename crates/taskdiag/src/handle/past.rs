@@ -6,7 +6,7 @@ use taskdiag_core::derived::{Context, Maker};
 use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::field::{Field, Group};
 use taskdiag_core::identity::Identity;
-use taskdiag_core::query::{Prepared, Query, Scope};
+use taskdiag_core::query::{Preparation, Query, Scope};
 use taskdiag_core::snapshot::Snapshot;
 
 use super::{has_group, scope};
@@ -30,7 +30,7 @@ pub trait Past: Send {
 ///
 /// As [`Handle::query`](super::Handle::query).
 pub fn answer_past(past: &mut dyn Past, query: &Query, snapshot: &mut Snapshot) -> Result<()> {
-    let fields = Prepared::new(query, Duration::ZERO, true)?.fields;
+    let fields = Preparation::new(query, Duration::ZERO, true)?.fields;
     if query.scope.is_threads() {
         let message = "a recording has processes, not their threads: leave out the option that asks for threads";
         return Err(Error::new(ErrorKind::Unsupported, message));
