@@ -448,7 +448,8 @@ pub fn doubts(filter: &Filter, is_past: bool) -> Vec<String> {
     for &named in Field::ALL.iter().filter(is_time) {
         let is_word = |word: &&&str| field(word).is_ok_and(|meant| meant == named);
         // A clock tick, the unit of /proc, is ten milliseconds.
-        if let Some((ns, word)) = small(named, 10_000_000).zip(words.iter().find(is_word)) {
+        let meant = small(named, 10_000_000).and_then(|ns| Some((ns, words.iter().find(is_word)?)));
+        if let Some((ns, word)) = meant {
             doubts.push(format!(
                 "{word} is in nanoseconds, here {ns} ns; for seconds write {ns}s"
             ));
