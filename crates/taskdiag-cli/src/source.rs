@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::builder::{ArgPredicate, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::Args;
 use taskdiag::{Group, Handle, Query, SourceId};
+use taskdiag_core::field::has_group;
 
 use crate::{proc, quantity};
 
@@ -119,7 +120,7 @@ impl SourceOptions {
 
 /// Lets the handle count network traffic, if the query is about it.
 pub fn count_network_for(handle: &mut Handle, query: &Query) -> taskdiag::Result<()> {
-    if query.fields_read().iter().any(|field| field.group() == Group::Net) {
+    if has_group(query.fields_read(), Group::Net) {
         handle.count_network()?;
     }
     Ok(())

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::budget::Budget;
 use crate::error::{Error, Result};
-use crate::field::{with_made_of, Field, Fields, Group, Groups};
+use crate::field::{has_group, with_made_of, Field, Fields, Group, Groups};
 use crate::filter::Filter;
 
 /// Which tasks a query is about. Ids are those of the caller's pid namespace.
@@ -246,11 +246,10 @@ impl Preparation {
         let mut late = Vec::new();
         // The last one first: the filter of each is without those that come later.
         for group in [Group::Rollup, Group::Derived] {
-            let has_group = |fields: Fields| fields.iter().any(|field| field.group() == group);
-            if !has_group(query.fields) {
+            if !has_group(query.fields, group) {
                 continue;
             }
-            let completed = query.filter.take_if(|filter| has_group(filter.fields()));
+            let completed = query.filter.take_if(|filter| has_group(filter.fields(), group));
             if let Some(filter) = &completed {
                 query.filter = filter.part_without(|field| field.group() == group);
                 // Derived values cost little: what is open is counted with all of them. Page tables are

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 use rustix::time::ClockId;
 use taskdiag::{Budget, Error, Field, Fields, Group, Handle, Query, Snapshot};
-use taskdiag_core::field::with_made_of;
+use taskdiag_core::field::{has_group, with_made_of};
 use taskdiag_history::directory::Keep;
 use taskdiag_history::encode::{add_answers, Sample};
 use taskdiag_history::figures::{self, Figure, Figures, Part};
@@ -172,7 +172,7 @@ impl Light {
     /// out.
     fn new(query: &Query, handle: &mut Handle) -> Option<Light> {
         let fields = query.fields_read();
-        let has_rollup = fields.iter().any(|field| field.group() == Group::Rollup);
+        let has_rollup = has_group(fields, Group::Rollup);
         let all = CHANGED_BY_OTHERS.into_iter().map(Fields::of_group);
         let all: Fields = all.fold(Fields::NONE, |all, group| all | group);
         let all: Fields = fields.iter().filter(|field| all.contains(*field)).collect();

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use taskdiag::{Field, Fields, Filter, Group, Handle, Identity, Query, Scope, Task, Value};
+use taskdiag_core::field::has_group;
 
 use crate::choice::{Chosen, OrderOptions, SortBy};
 use crate::grouping::{self, SumLayout};
@@ -478,7 +479,7 @@ fn existing_tasks(handle: &mut Handle, threads: bool) -> Result<HashSet<Identity
 /// The columns whose values somebody has to count.
 fn columns_of_network(shown: &[ListingColumn]) -> Vec<usize> {
     let columns = shown.iter().flat_map(|shown| shown.content.needs());
-    let is_counted = |column: &usize| fields_of(*column).iter().any(|field| field.group() == Group::Net);
+    let is_counted = |column: &usize| has_group(fields_of(*column), Group::Net);
     columns.filter(is_counted).collect()
 }
 

@@ -28,7 +28,7 @@ pub use near::near;
 pub(crate) use near::shortened;
 pub(crate) use place::origin;
 pub use place::{Member, Place, RecordPlace};
-pub use set::{with_made_of, Fields};
+pub use set::{has_group, with_made_of, Fields};
 pub(crate) use table::{with_rows, TABLE};
 pub use table::{Field, Info};
 pub use usual::{named, MEMORY_FIELDS, PROCESS_FIELDS, THREAD_FIELDS, TREE_FIELDS};

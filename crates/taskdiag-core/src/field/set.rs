@@ -54,6 +54,11 @@ impl Fields {
     }
 }
 
+/// Whether some field belongs to `group`.
+pub fn has_group(fields: Fields, group: Group) -> bool {
+    fields.iter().any(|field| field.group() == group)
+}
+
 /// Some fields, and the fields that derived fields among them are made of.
 pub fn with_made_of(fields: Fields) -> Fields {
     let made_of = |field: Field| field.info().made_of.iter().copied();

@@ -54,7 +54,7 @@ impl SocketFilter {
 
     /// Whether it is true for a socket with one of its owners. `None` if that depends on an absent
     /// value.
-    pub fn decide(&self, socket: &Socket<'_>) -> Option<bool> {
+    fn decide(&self, socket: &Socket<'_>) -> Option<bool> {
         let owners = match socket.owners {
             Ok(Some(owners)) => owners,
             _ => &[],

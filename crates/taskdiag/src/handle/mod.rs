@@ -30,7 +30,7 @@ use taskdiag_bpf::rights;
 use taskdiag_core::absent::Absent;
 use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::event::Options;
-use taskdiag_core::field::{Field, Fields, Group, Groups};
+use taskdiag_core::field::{has_group, Field, Fields, Group, Groups};
 use taskdiag_core::plan::{plan, BpfWay, Cost, Plan, State};
 use taskdiag_core::query::{Preparation, Query, Scope};
 use taskdiag_core::snapshot::{Snapshot, SourceId};
@@ -672,11 +672,6 @@ impl Handle {
     pub fn cgroup_files(&self, lines: &[u8], names: &[&str]) -> Vec<std::result::Result<Vec<u8>, Absent>> {
         procfs::cgroup_files(lines, names)
     }
-}
-
-/// Whether a field belongs to `group`.
-fn has_group(fields: Fields, group: Group) -> bool {
-    fields.iter().any(|field| field.group() == group)
 }
 
 /// The fact that programs can't be loaded.

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use taskdiag_core::derived::{Context, Maker};
 use taskdiag_core::error::{Error, ErrorKind, Result};
-use taskdiag_core::field::{Field, Group};
+use taskdiag_core::field::{has_group, Field, Group};
 use taskdiag_core::identity::Identity;
 use taskdiag_core::query::{Preparation, Query, Scope};
 use taskdiag_core::snapshot::Snapshot;
 
-use super::{has_group, scope};
+use super::scope;
 
 /// The recorded state of one moment.
 pub trait Past: Send {
