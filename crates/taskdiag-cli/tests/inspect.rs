@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use common::{
     check_closed_pipe, check_full_disk, command, free_pid, run, run_as_nobody, run_on_terminal,
-    run_with_two_capabilities, run_without_proc, wait_until_it_sleeps, Sleeper,
+    run_with_two_capabilities, run_without_proc, Sleeper,
 };
 use serde_json::{json, Value};
 use taskdiag_testkit::cgroup_mount;
@@ -61,7 +61,6 @@ fn kib(pid: &str, file: &str, key: &str) -> u64 {
 fn numbers_are_those_of_proc() {
     let sleeper = Sleeper::new("inspected");
     let pid = sleeper.pid();
-    wait_until_it_sleeps(&pid);
     for source in ["bpf", "procfs"] {
         let page = inspect(&[&pid, "--source", source]);
         let process = &page["process"];
@@ -127,7 +126,6 @@ fn numbers_are_those_of_proc() {
 fn mappings_are_those_of_smaps() {
     let sleeper = Sleeper::new("mapped");
     let pid = sleeper.pid();
-    wait_until_it_sleeps(&pid);
     let page = inspect(&[&pid]);
     let text = fs::read_to_string(format!("/proc/{pid}/smaps")).expect("its mappings");
     let (mut name, mut rss) = ("", std::collections::BTreeMap::<&str, u64>::new());
@@ -425,7 +423,6 @@ impl Cgroup {
     fn start(&mut self) -> String {
         let member = Sleeper::new("member");
         let pid = member.pid();
-        wait_until_it_sleeps(&pid);
         fs::write(self.path.join("cgroup.procs"), &pid).expect("a move into a cgroup");
         self.members.push(member);
         pid
@@ -498,7 +495,6 @@ fn cgroups_of_version_1_have_figures() {
     let name = format!("taskdiag-inspect-{}", own());
     let member = Sleeper::new("member");
     let pid = member.pid();
-    wait_until_it_sleeps(&pid);
     let mut cgroups = Vec::new();
     for (controller, limit, value, key, shown) in [
         (

@@ -20,19 +20,6 @@ fn rows(args: &[&str]) -> Vec<Value> {
     run.json()["rows"].as_array().expect("rows").clone()
 }
 
-/// A process that has loaded all its libraries.
-fn sleeper(name: &str) -> Sleeper {
-    let sleeper = Sleeper::new(name);
-    settle(&sleeper);
-    sleeper
-}
-
-fn settle(sleeper: &Sleeper) {
-    while common::status(&sleeper.pid(), "State") != "S (sleeping)" {
-        std::thread::yield_now();
-    }
-}
-
 /// A process that has a file with a strange name mapped: its own executable.
 struct Strange {
     sleeper: Sleeper,
@@ -49,7 +36,6 @@ impl Strange {
             .find(|path| fs::metadata(path).is_ok());
         common::copy_program(sleep.expect("sleep exists").as_ref(), &path).expect("sleep");
         let sleeper = Sleeper::start(Command::new(&path).arg0("strange"));
-        settle(&sleeper);
         Strange { sleeper, path }
     }
 
@@ -67,7 +53,7 @@ impl Drop for Strange {
 /// Check that rows equal the kernel's text, from each source.
 #[test]
 fn rows_are_those_of_the_text() {
-    let sleeper = sleeper("mapped");
+    let sleeper = Sleeper::new("mapped");
     let pid = sleeper.pid();
     let text = fs::read_to_string(format!("/proc/{pid}/maps")).expect("the process exists");
     let expected: Vec<Value> = text
@@ -110,7 +96,7 @@ fn rows_are_those_of_the_text() {
 /// Check the three machine-readable formats, and that a table shows the same.
 #[test]
 fn mappings_have_all_forms() {
-    let sleeper = sleeper("forms");
+    let sleeper = Sleeper::new("forms");
     let pid = sleeper.pid();
     let document = rows(&["maps", "--json", "--exec", &pid]);
     let lines = run(&["maps", "--jsonl", "--exec", &pid]).complete();
@@ -175,7 +161,7 @@ fn strange_names_are_lossless_and_harmless() {
 /// Check that sizes in memory appear with -x, and that they are plausible.
 #[test]
 fn usage_is_shown() {
-    let sleeper = sleeper("usage");
+    let sleeper = Sleeper::new("usage");
     let pid = sleeper.pid();
     let rows = rows(&["maps", "-x", "--json", "-o", "+size_bytes", &pid]);
     let sum = |key: &str| rows.iter().map(|row| row[key].as_u64().expect("a number")).sum::<u64>();
@@ -204,7 +190,7 @@ fn usage_is_shown() {
 /// Check that mappings are sorted and limited after that, and that fields are chosen or added.
 #[test]
 fn mappings_are_sorted_and_chosen() {
-    let sleeper = sleeper("sorted");
+    let sleeper = Sleeper::new("sorted");
     let pid = sleeper.pid();
     let sizes = |args: &[&str]| -> Vec<u64> {
         let fixed = ["maps", "--csv", "--no-header", "-o", "size_bytes", &pid];
@@ -235,7 +221,7 @@ fn mappings_are_sorted_and_chosen() {
 /// selected and all processes.
 #[test]
 fn expressions_choose_mappings() {
-    let sleeper = sleeper("chosen");
+    let sleeper = Sleeper::new("chosen");
     let pid = sleeper.pid();
     let chosen = |args: &[&str]| rows(&[&["maps", "--json", "-o", "pid,perms,size_bytes,name"], args].concat());
     let all = chosen(&[&pid]);
@@ -326,7 +312,7 @@ fn expressions_choose_mappings() {
 /// Check that build ids are shown on request, and that a mapping without one has a reason.
 #[test]
 fn build_ids_are_shown() {
-    let sleeper = sleeper("ids");
+    let sleeper = Sleeper::new("ids");
     let rows = rows(&["maps", "--build-id", "--json", &sleeper.pid()]);
     let ids: Vec<&str> = rows.iter().filter_map(|row| row["build_id"].as_str()).collect();
     assert!(
@@ -401,7 +387,7 @@ fn build_ids_of_go_are_those_of_its_tool() {
         fs::remove_file(&program).expect("the program");
         check(&format!("{program} (deleted)"), &[&pid]);
     }
-    let sleeper = sleeper("c");
+    let sleeper = Sleeper::new("c");
     assert!(rows(&["maps", "--build-id", "--json", &sleeper.pid()])[0]
         .get("go_build_id")
         .is_none());
@@ -411,7 +397,7 @@ fn build_ids_of_go_are_those_of_its_tool() {
 /// Check that what is missing is reported, and the rest is printed.
 #[test]
 fn missing_things_are_reported() {
-    let sleeper = sleeper("there");
+    let sleeper = Sleeper::new("there");
     let (pid, missing) = (sleeper.pid(), free_pid());
     let both = run(&["maps", "--jsonl", &missing, &pid]);
     assert_eq!(both.code, Some(1));
@@ -460,7 +446,7 @@ fn wrong_usage_is_refused() {
 /// all formats.
 #[test]
 fn addresses_are_normalized() {
-    let sleeper = sleeper("normal");
+    let sleeper = Sleeper::new("normal");
     let pid = sleeper.pid();
     let exec = rows(&["maps", "--exec", "--build-id", "--json", &pid]);
     let libc = exec
@@ -542,7 +528,7 @@ fn addresses_are_normalized() {
 /// Check that an unmapped address is reported and has its reason.
 #[test]
 fn unmapped_addresses_are_reported() {
-    let sleeper = sleeper("gap");
+    let sleeper = Sleeper::new("gap");
     let run = run(&["normalize", "--csv", &sleeper.pid(), "0x10"]);
     assert_eq!(run.code, Some(1));
     assert_eq!(run.stderr, "taskdiag: nothing is mapped at 1 of 1 addresses\n");
@@ -552,7 +538,7 @@ fn unmapped_addresses_are_reported() {
 /// Check that every process is listed, each mapping once.
 #[test]
 fn all_processes_are_listed() {
-    let sleeper = sleeper("among all");
+    let sleeper = Sleeper::new("among all");
     let own: Vec<Value> = rows(&["maps", "--exec", "--json", "--source", "procfs", &sleeper.pid()]);
     let run = run(&["maps", "--all", "--exec", "--json", "--source", "procfs"]);
     assert!(matches!(run.code, Some(0 | 1)), "{run:?}");
@@ -570,7 +556,7 @@ fn all_processes_are_listed() {
 /// Check that the user nobody is informed of denied mappings, and what to do.
 #[test]
 fn denied_mappings_are_reported() {
-    let sleeper = sleeper("root's");
+    let sleeper = Sleeper::new("root's");
     let Some(run) = run_as_nobody(&["maps", &sleeper.pid()]) else {
         return;
     };
@@ -622,7 +608,7 @@ fn silent_processes_hold_nobody() {
     let zoo = taskdiag_zoo::Zoo::new().expect("a zoo");
     let [locker, file] = ["holds-lock", "silent-file"].map(|name| zoo.start(name).expect("an animal"));
     let (locked, pid, at) = (locker.pid.to_string(), file.pid.to_string(), "0x200000000010");
-    let other = sleeper("beside-silent-ones");
+    let other = Sleeper::new("beside-silent-ones");
     let ask = |args: &[&str], times: u32| {
         let patience = std::time::Duration::from_millis(300);
         let start = std::time::Instant::now();

@@ -405,9 +405,6 @@ fn budgets_are_reported() {
 fn samples_have_ages() {
     let sleeper = Sleeper::new("watched");
     let pid = sleeper.pid();
-    while common::status(&pid, "State") != "S (sleeping)" {
-        std::thread::yield_now();
-    }
     let rows = |args: &[&str]| -> Vec<Value> {
         let fixed = ["mem", "-p", &pid, "--watch", "0.01", "--count", "3", "--jsonl"];
         let text = run(&[&fixed[..], args].concat()).complete();

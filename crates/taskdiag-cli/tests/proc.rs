@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use common::{command, in_container, run, wait_until_it_sleeps, Recording, Run, Sleeper};
+use common::{command, in_container, run, Recording, Run, Sleeper};
 use serde_json::Value;
 use taskdiag_testkit::child::{self, World};
 use taskdiag_testkit::temporary::{Directory, Killed};
@@ -46,9 +46,7 @@ fn sleeper(name: &str) -> Sleeper {
     // SAFETY: only a system call is made between fork and exec.
     unsafe { command.arg0(name).pre_exec(keep) };
     command.stdout(Stdio::null()).stderr(Stdio::null());
-    let sleeper = Sleeper::start(&mut command);
-    wait_until_it_sleeps(&sleeper.pid());
-    sleeper
+    Sleeper::start(&mut command)
 }
 
 /// Check that every value of a process of the host is the same in a container, and that all

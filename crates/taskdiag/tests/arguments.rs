@@ -222,18 +222,8 @@ fn untraced_changes_show_once_the_process_has_run() {
     for signal in [libc::SIGSTOP, libc::SIGCONT] {
         // SAFETY: no pointers.
         assert_eq!(unsafe { libc::kill(sleeper.pid, signal) }, 0);
-        while text_state(sleeper.pid) != if signal == libc::SIGSTOP { 'T' } else { 'S' } {
-            std::thread::yield_now();
-        }
+        let state = if signal == libc::SIGSTOP { 'T' } else { 'S' };
+        taskdiag_zoo::settle(sleeper.pid, state).expect("its state");
     }
     assert_eq!(cmdline(&mut remembering, Scope::Processes, sleeper.pid), known);
-}
-
-fn text_state(pid: i32) -> char {
-    let stat = std::fs::read(format!("/proc/{pid}/stat")).expect("stat");
-    let stat = String::from_utf8_lossy(&stat).into_owned();
-    stat.rsplit(')')
-        .next()
-        .and_then(|rest| rest.trim().chars().next())
-        .expect("a state")
 }

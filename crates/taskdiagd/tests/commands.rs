@@ -44,13 +44,9 @@ fn sleeper() -> Killed {
 
 fn sleeper_of(user: u32) -> Killed {
     let mut command = as_user(user, Path::new("/bin/sleep"));
-    let mut sleeper = Killed(command.arg("1000").stdout(Stdio::null()).spawn().expect("a process"));
+    let sleeper = Killed(command.arg("1000").stdout(Stdio::null()).spawn().expect("a process"));
     // Until it sleeps, its memory changes.
-    let stat = format!("/proc/{}/stat", sleeper.0.id());
-    while !std::fs::read_to_string(&stat).is_ok_and(|text| text.contains("(sleep) S")) {
-        assert!(sleeper.0.try_wait().expect("the process").is_none());
-        std::thread::yield_now();
-    }
+    taskdiag_zoo::settle(sleeper.0.id() as i32, 'S').expect("a process that sleeps");
     sleeper
 }
 

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 use taskdiag_protocol::wire::{show, Strategy};
 use taskdiag_testkit::scaled;
-use taskdiag_zoo::copy_program;
+use taskdiag_zoo::{copy_program, settle};
 
 use daemon::{connect, Broker};
 
@@ -30,7 +30,7 @@ fn program(broker: &Broker, name: &str) -> PathBuf {
     copy
 }
 
-/// Processes that end when this is dropped.
+/// Processes that end when this is dropped. All their threads sleep.
 struct Forked(Child);
 
 impl Forked {
@@ -43,6 +43,13 @@ impl Forked {
         let output = child.stdout.as_mut().expect("output");
         BufReader::new(output).read_line(&mut line).expect("a line");
         assert_eq!(line.trim(), processes.to_string());
+        for pid in [vec![child.id()], daemon::children(child.id())].concat() {
+            for task in std::fs::read_dir(format!("/proc/{pid}/task")).expect("its threads") {
+                let name = task.expect("a thread").file_name();
+                let tid = name.to_str().and_then(|name| name.parse().ok());
+                settle(tid.expect("a number"), 'S').expect("a thread that sleeps");
+            }
+        }
         Forked(child)
     }
 }

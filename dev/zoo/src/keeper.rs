@@ -236,7 +236,7 @@ fn state_of(tid: pid_t) -> io::Result<char> {
 
 /// Waits until the task is in a state. This polls, because the task itself can't act once it is in
 /// the state.
-pub(crate) fn settle(tid: pid_t, state: char) -> io::Result<()> {
+pub fn settle(tid: pid_t, state: char) -> io::Result<()> {
     let start = Instant::now();
     loop {
         let now = state_of(tid).doing(&format!("waiting for task {tid} to be in state {state}"))?;

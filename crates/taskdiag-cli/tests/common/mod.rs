@@ -237,8 +237,11 @@ impl Sleeper {
         Sleeper::start(Command::new("sleep").arg0(name))
     }
 
+    /// Starts this `sleep`, and waits until it sleeps: from then on its figures stay as they are.
     pub fn start(command: &mut Command) -> Sleeper {
-        Sleeper::run(command.arg("1000"))
+        let sleeper = Sleeper::run(command.arg("1000"));
+        wait_until_it_sleeps(&sleeper.pid());
+        sleeper
     }
 
     /// Starts any command; it ends when dropped.
@@ -349,14 +352,7 @@ pub fn free_pid() -> String {
 
 /// Waits until a process sleeps: then its figures stay as they are.
 pub fn wait_until_it_sleeps(pid: &str) {
-    let begin = std::time::Instant::now();
-    while !status(pid, "State").starts_with('S') {
-        assert!(
-            begin.elapsed() < std::time::Duration::from_secs(60),
-            "{pid} does not sleep"
-        );
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    taskdiag_zoo::settle(pid.parse().expect("a number"), 'S').expect("a process that sleeps");
 }
 
 /// The value of a line in `/proc/PID/status`.

@@ -108,7 +108,6 @@ fn values_are_those_of_the_moment() {
 fn check_values(source: &str) {
     let directory = Recording::new(&format!("history-{source}"));
     let sleeper = Sleeper::new("recorded\u{7}");
-    common::wait_until_it_sleeps(&sleeper.pid());
     record(&directory, &["-n", "3", "--source", source]);
     let fields =
         "base,tty,cred,groups,utime_ns,stime_ns,cutime_ns,runtime_ns,run_delay_ns,nice,priority,policy,affinity,voluntary_switches,\

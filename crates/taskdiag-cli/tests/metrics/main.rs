@@ -46,7 +46,6 @@ fn a_container_has_the_metrics_of_its_host() {
     let (directory, proc) = (Directory::new(), temporary::Directory::new("metrics-proc"));
     let sleeper = Sleeper::start(&mut Command::new(directory.program("/bin/sleep", b"tdm-host")));
     let pid = sleeper.pid();
-    wait_until_it_sleeps(&pid);
     let config = named(&directory, &["tdm-host"]);
     let mut command = common::in_container(&proc);
     command.args([env!("CARGO_BIN_EXE_taskdiag"), "metrics", "--listen", "127.0.0.1:0"]);
@@ -73,9 +72,6 @@ fn values_are_those_of_the_kernel() {
     let directory = Directory::new();
     let program = directory.program("/bin/sleep", b"tdm-values");
     let sleepers = [(); 3].map(|()| Sleeper::start(&mut Command::new(&program)));
-    for sleeper in &sleepers {
-        wait_until_it_sleeps(&sleeper.pid());
-    }
     let config = named(&directory, &["tdm-values"]);
     let exporter = Exporter::start(&["--config", &config]);
     // These tests need root: other users get no events.
@@ -595,11 +591,6 @@ fn the_rest_is_other() {
     let names = ["tdm-a", "tdm-b", "tdm-c", "tdm-d"];
     let start = |name: &&str| Sleeper::start(&mut Command::new(directory.program("/bin/sleep", name.as_bytes())));
     let sleepers: Vec<Sleeper> = names.iter().map(start).collect();
-    // Until then, their memory grows.
-    let is_asleep = |sleeper: &Sleeper| common::status(&sleeper.pid(), "State").starts_with('S');
-    while !sleepers.iter().all(is_asleep) {
-        std::thread::yield_now();
-    }
     let config = named(&directory, &names);
     let whole = Exporter::start(&["--config", &config]).scrape();
     let few = Exporter::start(&["--config", &config, "--top", "2"]).scrape();

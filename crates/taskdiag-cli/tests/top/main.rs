@@ -606,7 +606,7 @@ fn sums_are_by_several_keys() {
 /// all.
 #[test]
 fn sums_are_of_what_the_filter_lets_through() {
-    let busy = Sleeper::start(Command::new("sh").args(["-c", "while :; do :; done"]));
+    let busy = Sleeper::run(Command::new("sh").args(["-c", "while :; do :; done"]));
     let sleeper = Sleeper::new("a-sleeper");
     let pids = format!("{},{}", sleeper.pid(), busy.pid());
     let filter = ["--by", "user", "--where", "cpu_percent > 5", "-p", &pids];
