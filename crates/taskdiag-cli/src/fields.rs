@@ -52,6 +52,16 @@ pub const RELATION: [ColumnInfo; 7] = columns! {
     "meaning": Text, "What it means.";
 };
 
+/// Words that people look for, and what they are in the meanings.
+const IN_MEANINGS: [(&str, &str); 6] = [
+    ("disk", "storage"),
+    ("owner", "user"),
+    ("ram", "memory"),
+    ("service", "unit"),
+    ("status", "state"),
+    ("uptime", "elapsed"),
+];
+
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     if args.markdown {
         let mut text = Vec::new();
@@ -60,6 +70,8 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     }
     let word = args.word.unwrap_or_default();
     let lower = word.to_lowercase();
+    let in_meanings = IN_MEANINGS.iter().find(|(said, _)| *said == lower);
+    let lower = in_meanings.map_or(lower, |(_, meant)| (*meant).to_owned());
     let of_ps = Specifier::named(&lower).map_or(&[][..], |specifier| specifier.stands_for);
     let has_word = |text: &str| {
         let text = text.to_lowercase();

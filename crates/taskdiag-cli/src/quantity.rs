@@ -84,6 +84,12 @@ pub fn duration_or_none(text: &str) -> Result<Limit<Duration>, String> {
     limit(text, duration)
 }
 
+/// Parses how many samples or events to wait for.
+pub fn count(text: &str) -> Result<u64, String> {
+    let count = text.parse().ok().filter(|&count| count > 0);
+    count.ok_or_else(|| "give a whole number from 1 on".to_owned())
+}
+
 /// Parses an interval to sleep or to wait for an answer: at least 10 ms.
 pub fn interval(text: &str) -> Result<Duration, String> {
     let interval = duration(text)?;

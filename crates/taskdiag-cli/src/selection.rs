@@ -350,23 +350,7 @@ impl Processes {
                 "-u {user}: that user has no process; -p {user} chooses the process"
             ));
         }
-        let mut outcome = Outcome::Complete;
-        let units = (&self.unit, "unit", "unit,user_unit");
-        let containers = (&self.container, "container", "container_name");
-        for (name, what, fields) in [units, containers] {
-            let Some(name) = name.as_ref().filter(|_| answers.snapshot.is_empty()) else {
-                continue;
-            };
-            let is_in = if what == "unit" { in_unit } else { in_container };
-            let query = is_in(name).map(|filter| Query::processes().filter(filter));
-            let found = query.ok().and_then(|query| handle.query(&query).ok());
-            if found.is_some_and(|found| found.is_empty() && found.counters().undecided.total() == 0) {
-                say(format_args!(
-                    "{what} {name:?}: it has no process (`taskdiag ps -o {fields}` shows those that have some)"
-                ));
-                outcome = Outcome::Partial;
-            }
-        }
+        let outcome = Outcome::partial_if(answers.snapshot.is_empty() && self.say_empty_groups(handle));
         match &self.cgroup {
             Some(path) if answers.snapshot.is_empty() && handle.is_cgroup(path.as_bytes()) == Some(false) => {
                 say(format_args!(
@@ -376,6 +360,28 @@ impl Processes {
             }
             _ => outcome,
         }
+    }
+
+    /// Says which of `--unit` and `--container` has no process. Whether it said so.
+    pub fn say_empty_groups(&self, handle: &mut Handle) -> bool {
+        let unit = self
+            .unit
+            .iter()
+            .map(|name| ("unit", name, in_unit(name), "unit,user_unit"));
+        let container = self.container.iter();
+        let container = container.map(|name| ("container", name, in_container(name), "container_name"));
+        let mut said = false;
+        for (what, name, filter, fields) in unit.chain(container) {
+            let query = filter.map(|filter| Query::processes().filter(filter));
+            let found = query.ok().and_then(|query| handle.query(&query).ok());
+            if found.is_some_and(|found| found.is_empty() && found.counters().undecided.total() == 0) {
+                said = true;
+                say(format_args!(
+                    "{what} {name:?}: it has no process (`taskdiag ps -o {fields}` shows those that have some)"
+                ));
+            }
+        }
+        said
     }
 }
 

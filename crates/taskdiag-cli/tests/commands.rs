@@ -130,6 +130,8 @@ fn all_fields_are_listed() {
         ("%MEM", "mem_percent "),
         ("psr", "cpu "),
         ("io", "read_bytes "),
+        ("disk", "read_bytes "),
+        ("Service", "unit "),
         ("namespaces", "ns_net "),
     ] {
         let found = run(&["fields", word]).complete();
@@ -1171,6 +1173,13 @@ fn habits_get_hints() {
         ("ps --history x --source bpf", "a recording has one source"),
         ("watch --history x --source procfs", "a recording has one source"),
         ("events --history x --source bpf", "a recording has one source"),
+        ("ps --history x --socket y", "cannot be used with '--socket"),
+        ("watch --history x --socket y", "cannot be used with"),
+        ("watch -n 0", "give a whole number from 1 on"),
+        ("ps --watch 1 --count 0", "give a whole number from 1 on"),
+        ("mem --watch 1 -n 0", "give a whole number from 1 on"),
+        ("net --watch 1 -n 0", "give a whole number from 1 on"),
+        ("events --limit 0", "give a whole number from 1 on"),
         ("inspect -p 1,2", "but in inspect, which shows one"),
         ("files 1,2", "-p 1,2 chooses these processes"),
         ("net --by port", "--by remote_port is the port at the other end"),

@@ -377,6 +377,8 @@ fn wrong_usage_is_refused() {
         assert_eq!(unknown.code, Some(2));
         assert!(unknown.stderr.contains("events have no arguments"), "{unknown:?}");
     }
+    let nobody = run(&["events", "--for", "0.01", "--unit", "nosuch"]);
+    assert!(nobody.stderr.contains("\"nosuch\": it has no process ("), "{nobody:?}");
     for args in [["--for", "-1"], ["--for", "x"], ["--count", "0"], ["--kind", "clone"]] {
         assert_eq!(run(&["events", args[0], args[1]]).code, Some(2), "{args:?}");
     }

@@ -54,7 +54,7 @@ pub struct Args {
     #[command(flatten)]
     selection: Selection,
     /// End after this many events
-    #[arg(short = 'n', long, visible_alias = "limit", value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short = 'n', long, visible_alias = "limit", value_name = "N", value_parser = quantity::count)]
     count: Option<u64>,
     /// End after this time
     #[arg(long = "for", value_name = "SECONDS", value_parser = quantity::duration)]
@@ -115,6 +115,9 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         options
     })?;
     filter.find_family()?;
+    args.selection
+        .processes
+        .say_empty_groups(&mut proc::handle().one_shot());
     let end = args.duration.and_then(|duration| Instant::now().checked_add(duration));
     let most = args.count.unwrap_or(u64::MAX);
     let mut told = 0;

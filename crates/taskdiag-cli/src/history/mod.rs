@@ -34,7 +34,7 @@ pub use time::{exact, moment, precise, shown as shown_time};
 #[command(next_help_heading = "Recordings")]
 pub struct MomentOptions {
     /// Look at a recording (`taskdiag record`), not at the machine
-    #[arg(long, visible_alias = "dir", value_name = "DIR", conflicts_with = "source")]
+    #[arg(long, visible_alias = "dir", value_name = "DIR", conflicts_with_all = ["source", "socket"])]
     history: Option<PathBuf>,
     /// The moment to look at: 2026-11-23T03:12:00Z, "2026-11-23 03:12", 03:12, or -2h for so long
     /// ago [default: the last one]

@@ -77,7 +77,7 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", conflicts_with = "MomentOptions", value_parser = quantity::interval)]
     watch: Option<Duration>,
     /// With --watch: end after this many samples
-    #[arg(short = 'n', long, value_name = "N", requires = "watch")]
+    #[arg(short = 'n', long, value_name = "N", value_parser = quantity::count, requires = "watch")]
     count: Option<u64>,
     /// The unit of all sizes in tables [default: whichever fits]
     #[arg(

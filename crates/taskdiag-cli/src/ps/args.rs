@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", conflicts_with = "MomentOptions", value_parser = quantity::interval)]
     pub watch: Option<Duration>,
     /// When watching: end after so many samples
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = quantity::count)]
     pub count: Option<u64>,
     #[command(flatten)]
     pub past: PastOptions,

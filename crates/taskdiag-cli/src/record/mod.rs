@@ -64,7 +64,7 @@ pub struct Args {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = quantity::interval)]
     every: Duration,
     /// End after so many samples
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short = 'n', long, value_name = "N", value_parser = quantity::count)]
     count: Option<u64>,
     /// Fields to record, or groups of them [default: those that are cheap]
     #[arg(short = 'o', long = "fields", value_name = "FIELD,…")]

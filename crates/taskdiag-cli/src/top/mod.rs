@@ -91,7 +91,7 @@ pub struct Args {
     #[arg(short = 'd', long, value_name = "SECONDS", conflicts_with = "MomentOptions", value_parser = quantity::interval)]
     delay: Option<Duration>,
     /// End after this many samples
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short = 'n', long, value_name = "N", value_parser = quantity::count)]
     count: Option<u64>,
     #[command(flatten)]
     selection: Selection,

@@ -51,13 +51,14 @@ use screen::Screen;
     taskdiag watch -d 1 --limit 20\n  \
     taskdiag watch -u www-data -o pid,cpu_percent,read_bytes_per_s,comm --jsonl\n  \
     taskdiag watch -n 2 --csv")]
+#[command(mut_arg("socket", |arg| arg.conflicts_with("RangeOptions")))]
 pub struct Args {
     /// The time between two samples
     #[arg(short = 'd', long, visible_alias = "watch", value_name = "SECONDS", default_value = "2",
         value_parser = quantity::interval, conflicts_with = "RangeOptions")]
     delay: Duration,
     /// End after this many samples
-    #[arg(short = 'n', long, value_name = "N", conflicts_with = "RangeOptions")]
+    #[arg(short = 'n', long, value_name = "N", value_parser = quantity::count, conflicts_with = "RangeOptions")]
     count: Option<u64>,
     /// One row for each thread rather than for each process
     #[arg(short = 'T', long)]

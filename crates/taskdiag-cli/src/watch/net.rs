@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(short = 'd', long, value_name = "SECONDS", value_parser = quantity::interval, conflicts_with = "RangeOptions")]
     watch: Option<Duration>,
     /// End after this many samples; with --watch
-    #[arg(short = 'n', long, value_name = "N", requires = "watch")]
+    #[arg(short = 'n', long, value_name = "N", value_parser = quantity::count, requires = "watch")]
     count: Option<u64>,
     /// Show sums: by program, script, user, unit, container, pod, cgroup, protocol, remote_addr,
     /// remote_port, or several of them with commas between
