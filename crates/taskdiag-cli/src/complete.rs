@@ -8,7 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use clap::builder::StyledStr;
-use clap::{Arg, Args as ClapArgs, Command, ValueEnum};
+use clap::{Arg, Args as ClapArgs, Command, ValueEnum, ValueHint};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use clap_complete::env::{Bash, CompleteEnv, EnvCompleter, Fish, Shells, Zsh};
 use taskdiag::{Field, Group, Kind, Query, Value};
@@ -56,6 +56,11 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     };
     let mut script = Vec::new();
     shell.write_registration(VARIABLE, NAME, NAME, NAME, &mut script)?;
+    if args.shell == Shell::Bash {
+        // bash quotes the names of files that it completes itself, and none of ours.
+        let text = String::from_utf8_lossy(&script).replace("-o bashdefault", "-o bashdefault -o default");
+        script = text.into_bytes();
+    }
     if args.shell == Shell::Zsh {
         // zsh loads the script at the first completion, and runs it as the completion function.
         let call = b"[ \"$funcstack[1]\" = \"_taskdiag\" ] && _clap_dynamic_completer_taskdiag \"$@\"\n";
@@ -67,14 +72,15 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
 /// Answers a shell's script. Returns whether a script asked.
 pub fn answer(command: impl Fn() -> Command) -> bool {
     let shells = Shells(&[&Bash, &Fish, &Zsh]);
-    let environment = CompleteEnv::with_factory(|| with_values(command()))
+    let is_bash = std::env::var_os(VARIABLE).is_some_and(|shell| shell == "bash");
+    let environment = CompleteEnv::with_factory(|| with_values(command(), is_bash))
         .var(VARIABLE)
         .bin(NAME)
         .completer(NAME)
         .shells(shells);
     let directory = std::env::current_dir().ok();
     let mut arguments: Vec<OsString> = std::env::args_os().collect();
-    if std::env::var_os(VARIABLE).is_some_and(|shell| shell == "bash") {
+    if is_bash {
         join_values(&mut arguments);
     }
     environment
@@ -192,6 +198,7 @@ fn complete(candidates: Vec<(String, String)>, is_column: bool, begun: &OsStr) -
     candidates
         .into_iter()
         .filter(|(value, _)| value.starts_with(member) && is_safe(value) && is_new(value))
+        .filter(|_| before.is_empty() || is_safe(&before.replace(',', "")))
         .map(|(value, help)| {
             let help = (!help.is_empty()).then(|| StyledStr::from(help));
             CompletionCandidate::new(format!("{before}{sign}{value}")).help(help)
@@ -200,16 +207,17 @@ fn complete(candidates: Vec<(String, String)>, is_column: bool, begun: &OsStr) -
 }
 
 /// Whether a word is safe unquoted. Any user can choose the names of processes, units and
-/// containers, and shells insert candidates unquoted, so other words are left out.
+/// containers, and bash inserts candidates unquoted, so other words are left out.
 fn is_safe(word: &str) -> bool {
     let is_safe = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./:@%+".contains(&byte);
     !word.is_empty() && !word.starts_with('-') && word.bytes().all(is_safe)
 }
 
-/// The command line with completion for its values.
-fn with_values(command: Command) -> Command {
+/// The command line with completion for its values. `is_bash` leaves files to the shell.
+fn with_values(command: Command, is_bash: bool) -> Command {
     command.mut_subcommands(|command| {
         let name = command.get_name().to_owned();
+        let command = with_values(command, is_bash);
         command.mut_args(|arg| {
             let (values, name) = (Values::of(&arg), name.clone());
             let known = arg.get_possible_values().into_iter();
@@ -217,7 +225,8 @@ fn with_values(command: Command) -> Command {
             let known = known.map(|one| (one.get_name().to_owned(), one.get_help().map(ToString::to_string)));
             let known: Vec<_> = known.map(|(name, help)| (name, help.unwrap_or_default())).collect();
             if values.is_none() && known.is_empty() {
-                return arg;
+                let is_path = is_bash && arg.get_value_hint() != ValueHint::Unknown;
+                return if is_path { arg.value_hint(ValueHint::Other) } else { arg };
             }
             let completer = move |begun: &OsStr| {
                 let list = values.map_or_else(|| known.clone(), |values| values.list(&name));

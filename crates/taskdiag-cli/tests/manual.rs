@@ -156,11 +156,48 @@ fn values_are_completed() {
     has(&["ps", "-u", ""], user.trim());
 }
 
+/// Check that bash is not offered names of files, which it would insert unquoted, and completes them
+/// itself; and that other shells, which quote, are.
+#[test]
+fn bash_completes_files_itself() {
+    let directory = tempfile_directory("files");
+    for name in ["$(reboot)", "x;id", "only file", "*"] {
+        std::fs::write(directory.join(name), "").expect("a file");
+    }
+    let offered = |shell: &str, words: &[&str]| {
+        let mut command = command(&["--", "taskdiag"]);
+        let command = command
+            .args(words)
+            .env("TASKDIAG_COMPLETE", shell)
+            .env("_CLAP_IFS", "\n");
+        let command = command
+            .env("_CLAP_COMPLETE_INDEX", words.len().to_string())
+            .current_dir(&directory);
+        common::Run::new(command.output().expect("the binary runs")).complete()
+    };
+    let path = format!("{}/", directory.display());
+    let mut asked = vec![vec!["history".to_owned(), "export".to_owned()]];
+    asked.extend(commands().into_iter().map(|name| vec![name]));
+    for words in asked {
+        for begun in ["", "$", "--dir=", "--config=", "--history=", "--socket=", "-o", &path] {
+            let words: Vec<&str> = words.iter().map(String::as_str).chain([begun]).collect();
+            let text = offered("bash", &words);
+            let names = ["$(reboot)", "x;id", "only file", "*"];
+            assert!(!names.iter().any(|name| text.contains(name)), "{words:?}: {text}");
+        }
+    }
+    assert!(offered("fish", &["cache", "on"]).contains("only file"));
+    std::fs::remove_dir_all(&directory).expect("it can be removed");
+    let script = run(&["completions", "bash"]).complete();
+    assert_eq!(script.matches("-o bashdefault -o default ").count(), 2, "{script}");
+    assert_eq!(candidates("bash", &["ps", "-o", "$(reboot),pi"]), [""; 0]);
+}
+
 /// Check that names which a shell would interpret, or that control a terminal, are not offered.
 /// Shells insert candidates unquoted.
 #[test]
 fn hostile_names_are_not_offered() {
-    let directory = tempfile_directory();
+    let directory = tempfile_directory("names");
     let mut processes = Vec::new();
     for name in ["$(reboot)", "a\nb", "tab\tx", "esc\x1b[2J", "plain-name"] {
         let program = directory.join(name);
@@ -198,8 +235,8 @@ fn hostile_names_are_not_offered() {
     );
 }
 
-fn tempfile_directory() -> std::path::PathBuf {
-    let directory = std::env::temp_dir().join(format!("taskdiag-manual-{}", std::process::id()));
+fn tempfile_directory(name: &str) -> std::path::PathBuf {
+    let directory = std::env::temp_dir().join(format!("taskdiag-manual-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a directory");
     directory
 }
