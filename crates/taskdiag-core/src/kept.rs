@@ -183,6 +183,10 @@ const MAX_CHUNKS: usize = 512;
 /// records of processes whose arguments were read again since, which can be megabytes.
 const MAX_UNNEEDED: usize = 4 << 20;
 
+/// Beyond this many bytes, only what is in the last answer is kept: the processes of others may have
+/// ended.
+const MAX_NEEDED: usize = 16 << 20;
+
 impl Arguments {
     /// Begins an answer, which may refer to all remembered arguments.
     pub fn begin_answer(&mut self, snapshot: &mut Snapshot) {
@@ -211,7 +215,7 @@ impl Arguments {
 
     /// Ends an answer. Its chunks are kept as long as something in them is needed.
     pub fn end_answer(&mut self, snapshot: &Snapshot, is_of_all: bool) {
-        self.known.end_answer(is_of_all);
+        self.known.end_answer(is_of_all || self.needed > MAX_NEEDED);
         self.chunks.clone_from(&snapshot.chunks);
         let mut is_used = vec![false; self.chunks.len() + 1];
         self.known
@@ -363,6 +367,40 @@ mod tests {
             let (record, _) = Record::split_first(bytes).unwrap();
             assert_eq!(record.header().tid.get(), tid);
         }
+    }
+
+    /// Check that the arguments of processes that were asked about once, and have ended since, are not
+    /// kept for ever, and that those of a process that each answer has are.
+    #[test]
+    fn arguments_of_ended_processes_are_forgotten() {
+        const LEN: usize = 1 << 20;
+        let mut arguments = Arguments::default();
+        let mut snapshot = Snapshot::default();
+        let record_of = |tid| {
+            let header = Header {
+                len: U32::new(LEN as u32),
+                tid: U32::new(tid),
+                ..Header::default()
+            };
+            let mut bytes = header.as_bytes().to_vec();
+            bytes.resize(LEN, 0);
+            bytes
+        };
+        for tid in 1..300 {
+            arguments.begin_answer(&mut snapshot);
+            if let Some(value) = arguments.known.find(task(0, 0)) {
+                arguments.known.put(task(0, 0), value);
+            }
+            let new = if tid == 1 { &[0, 1][..] } else { &[tid] };
+            for &tid in new {
+                snapshot.chunks.push(Arc::new(record_of(tid)));
+                let chunk = snapshot.chunks.len() as u32;
+                arguments.known.put(task(tid, 0), (0, 0, Place { chunk, offset: 0 }));
+            }
+            arguments.end_answer(&snapshot, false);
+            assert!(arguments.held() <= 3 * MAX_NEEDED, "{}", arguments.held());
+        }
+        assert!(arguments.known.find(task(0, 0)).is_some());
     }
 
     proptest! {

@@ -26,6 +26,7 @@ pub mod plan;
 pub mod proc_values;
 pub mod query;
 pub mod record;
+pub mod room;
 #[cfg(feature = "serde")]
 pub mod serialize;
 pub mod set;

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Write as _};
 
 use taskdiag_core::identity::Identity;
+use taskdiag_core::room;
 use taskdiag_core::snapshot::Snapshot;
 
 use crate::about::{self, About};
@@ -105,7 +106,7 @@ impl Encoder {
     /// If zstd cannot allocate memory, or the sample is larger than [`MAX_BYTES`].
     pub fn sample(&mut self, sample: &Sample<'_>, out: &mut Vec<u8>) -> io::Result<()> {
         let numbers = self.numbers(sample).map_err(io::Error::other)?;
-        self.body.clear();
+        room::empty(&mut self.body);
         self.texts.encode(&mut self.body);
         self.body.extend_from_slice(&numbers);
         self.append(sample.time, out)
@@ -148,7 +149,7 @@ impl Encoder {
         self.compressor.write_all(&self.body)?;
         self.compressor.flush()?;
         piece::append(out, time, self.compressor.get_ref());
-        self.compressor.get_mut().clear();
+        room::empty(self.compressor.get_mut());
         Ok(())
     }
 

@@ -14,6 +14,7 @@ use crate::identity::Identity;
 #[cfg(doc)]
 use crate::record;
 use crate::record::Record;
+use crate::room;
 
 pub use row::{Indexer, More, Place, Row};
 pub use task::Task;
@@ -199,16 +200,16 @@ impl Snapshot {
 /// For the other crates of this project.
 #[doc(hidden)]
 impl Snapshot {
-    /// Empties it for the answer to a query for `fields`, and keeps its memory.
+    /// Empties it for the answer to a query for `fields`, and keeps its memory as [`room::empty`] does.
     pub fn clear(&mut self, fields: Fields) {
         self.fields = fields;
-        self.records.clear();
-        self.rows.clear();
-        self.more.clear();
-        self.deferred.clear();
-        self.again.clear();
-        self.chunks.clear();
-        self.missing.clear();
+        room::empty(&mut self.records);
+        room::empty(&mut self.rows);
+        room::empty(&mut self.more);
+        room::empty(&mut self.deferred);
+        room::empty(&mut self.again);
+        room::empty(&mut self.chunks);
+        room::empty(&mut self.missing);
         self.answers = [None; Group::ALL.len()];
         self.counters = Counters::default();
         self.read_ns = 0;

@@ -30,7 +30,8 @@ impl Completion<'_> {
         if part == Fields::NONE && snapshot.deferred.is_empty() {
             return Ok(());
         }
-        let keeps_arguments = part.contains(Field::Cmdline) && !self.is_last;
+        // What has run since may have changed them.
+        let keeps_arguments = part.contains(Field::Cmdline) && !self.is_last && !self.query.changed;
         if keeps_arguments {
             self.remembered.arguments.begin_answer(snapshot);
         }
