@@ -99,7 +99,7 @@ impl Disk {
         }
         // A recording of two versions could be read whole by neither, and removing its oldest files is
         // not up to this version.
-        let files = list_in(&directory).map_err(|error| wrong("listing it", error))?;
+        let files = list_in(&directory, FileType::is_file).map_err(|error| wrong("listing it", error))?;
         for name in files.iter().map(|file| &file.name).filter(|name| parse(name).is_some()) {
             let mut magic = [0; MAGIC.len()];
             let file = openat(&directory, name, CAREFUL | OFlags::RDONLY, Mode::empty());
@@ -151,7 +151,7 @@ impl Store for Disk {
     type File = Written;
 
     fn list(&self) -> io::Result<Vec<RecordingFile>> {
-        list_in(&self.directory)
+        list_in(&self.directory, FileType::is_file)
     }
 
     fn create(&mut self, name: &str) -> io::Result<Written> {
@@ -194,25 +194,26 @@ impl Store for Disk {
     }
 }
 
-/// The files in a directory, sorted by name.
+/// What is in a directory, sorted by name, also what is no file and can't be read: who reads a recording
+/// must learn that a part of it is missing.
 pub fn list(path: &Path) -> io::Result<Vec<RecordingFile>> {
-    list_in(open_directory(path)?)
+    list_in(open_directory(path)?, |_| true)
 }
 
-fn list_in(directory: impl AsFd) -> io::Result<Vec<RecordingFile>> {
+fn list_in(directory: impl AsFd, is_listed: fn(FileType) -> bool) -> io::Result<Vec<RecordingFile>> {
     let mut files = Vec::new();
     for entry in Dir::read_from(&directory)? {
         let entry = entry?;
         let name: &CStr = entry.file_name();
-        // Skip files that were removed meanwhile.
-        let Ok(stat) = statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) else {
-            continue;
+        let (kind, bytes) = match statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => (FileType::from_raw_mode(stat.st_mode), stat.st_size as u64),
+            // It was removed meanwhile.
+            Err(Errno::NOENT) => continue,
+            Err(_) => (FileType::Unknown, 0),
         };
-        if let (FileType::RegularFile, Ok(name)) = (FileType::from_raw_mode(stat.st_mode), name.to_str()) {
-            files.push(RecordingFile {
-                name: name.to_owned(),
-                bytes: stat.st_size as u64,
-            });
+        if let (true, Ok(name)) = (is_listed(kind), name.to_str()) {
+            let name = name.to_owned();
+            files.push(RecordingFile { name, bytes });
         }
     }
     files.sort();
@@ -225,10 +226,14 @@ const MAX_FILE_BYTES: u64 = 1 << 30;
 /// Reads a file of a recording. Of a file that is not one, reads only the beginning: it may be
 /// anything. Fails if it is not a regular file, or larger than any that a recorder writes.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut file = File::from(openat(CWD, path, CAREFUL | OFlags::RDONLY, Mode::empty())?);
+    let is_irregular = || io::Error::other("it is not a regular file");
+    let mut file = match openat(CWD, path, CAREFUL | OFlags::RDONLY, Mode::empty()) {
+        Err(Errno::LOOP) => return Err(is_irregular()),
+        opened => File::from(opened?),
+    };
     let metadata = file.metadata()?;
     if !metadata.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
+        return Err(is_irregular());
     }
     if metadata.len() > MAX_FILE_BYTES {
         return Err(io::Error::other("it is larger than any that is written"));

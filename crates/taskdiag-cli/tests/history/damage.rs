@@ -299,3 +299,37 @@ fn a_limit_on_file_sizes_does_not_end_the_recorder() {
     assert_eq!(run.code, Some(1), "{run:?}");
     assert_eq!(run.stderr.matches("File too large").count(), 1, "{}", run.stderr);
 }
+
+/// Check that a part of a recording that is no regular file is told by who reads it, and left alone by
+/// the recorder.
+#[test]
+fn what_is_no_file_is_missing() {
+    let (directory, elsewhere) = (Recording::new("history-links"), Recording::new("history-elsewhere"));
+    record(&directory, &["-n", "3"]);
+    fs::create_dir(elsewhere.path()).expect("a directory");
+    let file = full(&directory).pop().expect("a file");
+    let moved = elsewhere.0.join(name(&file));
+    fs::rename(&file, &moved).expect("it is ours");
+    let is_told = || {
+        for args in [
+            &["history"][..],
+            &["history", "--verify"],
+            &["ps", "--csv", "--history"],
+        ] {
+            let run = run(&[args, &[directory.path()]].concat());
+            let said = format!("{}: it is not a regular file", name(&file));
+            // The coarser tiers have a sample, too.
+            assert!(run.code == Some(1) && run.stderr.contains(&said), "{args:?}: {run:?}");
+        }
+    };
+    std::os::unix::fs::symlink(&moved, &file).expect("a link");
+    is_told();
+    record(&directory, &["-n", "1"]);
+    assert!(file.is_symlink());
+    for entry in full(&directory).iter().filter(|path| **path != file) {
+        fs::remove_file(entry).expect("it is ours");
+    }
+    fs::remove_file(&file).expect("it is ours");
+    fs::create_dir(&file).expect("a directory");
+    is_told();
+}
