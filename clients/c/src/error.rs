@@ -107,7 +107,7 @@ impl From<ParseError> for Error {
 }
 
 /// Returns the result of `work`, or `otherwise` if it panics: a panic must not reach C.
-pub fn guarded<T>(otherwise: T, work: impl FnOnce() -> T) -> T {
+pub fn catch_panic<T>(otherwise: T, work: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
         // Dropping the payload of a panic may panic again.
         std::mem::forget(payload);
@@ -120,8 +120,8 @@ pub fn guarded<T>(otherwise: T, work: impl FnOnce() -> T) -> T {
 /// # Safety
 ///
 /// `error` must be NULL or writable.
-pub unsafe fn answered(error: *mut *mut Error, work: impl FnOnce() -> Result<()>) -> u32 {
-    let result = guarded(None, || Some(work())).unwrap_or_else(|| {
+pub unsafe fn report_result(error: *mut *mut Error, work: impl FnOnce() -> Result<()>) -> u32 {
+    let result = catch_panic(None, || Some(work())).unwrap_or_else(|| {
         let message = "a defect in libtaskdiag, whose message is on standard error: please report it";
         Err(Error::new(Code::Internal, message))
     });
@@ -165,13 +165,13 @@ mod tests {
     fn panics_become_errors() {
         let mut error = std::ptr::null_mut();
         // SAFETY: the place is on the stack.
-        let code = unsafe { answered(&mut error, || panic!("on purpose")) };
+        let code = unsafe { report_result(&mut error, || panic!("on purpose")) };
         assert_eq!(code, Code::Internal as u32);
         // SAFETY: it was made by `answered`.
         let error = unsafe { Box::from_raw(error) };
         assert_eq!(error.code, Code::Internal);
         // SAFETY: NULL is allowed.
-        let code = unsafe { answered(std::ptr::null_mut(), || Err(Error::invalid("a\0b"))) };
+        let code = unsafe { report_result(std::ptr::null_mut(), || Err(Error::invalid("a\0b"))) };
         assert_eq!(code, Code::InvalidInput as u32);
         assert_eq!(
             Error::invalid("ä\0\n\x1b\u{85}b").message.as_c_str(),

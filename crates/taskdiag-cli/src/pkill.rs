@@ -143,7 +143,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let is_kept = Cell::new(false);
     let deliver = |found: &Match, process: BorrowedFd<'_>| {
         signals::send(process, number as i32, args.queue)?;
-        match args.mrelease.then(|| signals::release(process)) {
+        match args.mrelease.then(|| signals::release_memory(process)) {
             Some(Err(errno)) if errno != Errno::SRCH => {
                 say(format_args!(
                     "pid {}: its memory could not be freed: {errno}",

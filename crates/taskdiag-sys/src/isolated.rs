@@ -130,13 +130,13 @@ pub type Work = fn(&mut WorkFiles, [u64; 3], &CStr, &mut [u8]) -> Result<usize, 
 pub const MAX_RESULT_BYTES: usize = 32 << 10;
 
 /// The size of an errand's message up to the path: the work and three numbers.
-const ERRAND_HEAD: usize = 4 * 8;
+const ERRAND_HEAD_BYTES: usize = 4 * 8;
 
 /// The maximum size of an errand's message. The kernel accepts no longer path.
-const ERRAND: usize = ERRAND_HEAD + 4096;
+const MAX_ERRAND_BYTES: usize = ERRAND_HEAD_BYTES + 4096;
 
 /// The size of the working memory of a process that runs errands.
-pub const MEMORY_BYTES: usize = ERRAND + 8 + MAX_RESULT_BYTES;
+pub const MEMORY_BYTES: usize = MAX_ERRAND_BYTES + 8 + MAX_RESULT_BYTES;
 
 /// A process that runs errands one by one. Dropping it kills the process and waits until it has
 /// ended, which may take as long as the current errand.
@@ -198,7 +198,7 @@ impl Runner {
 
     /// Sends an errand, with a descriptor for [`WorkFiles::given`].
     pub fn send(&self, work: Work, numbers: [u64; 3], path: &CStr, given: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
-        if path.count_bytes() + ERRAND_HEAD >= ERRAND {
+        if path.count_bytes() + ERRAND_HEAD_BYTES >= MAX_ERRAND_BYTES {
             return Err(Errno::NAMETOOLONG);
         }
         let [first, second, third] = numbers;
@@ -237,11 +237,11 @@ fn serve(socket: RawFd, room: &mut [u8]) -> ! {
     keep_only(socket);
     // SAFETY: the socket is open as long as this process lives.
     let socket = unsafe { BorrowedFd::borrow_raw(socket) };
-    let (errand, answer) = room.split_at_mut(ERRAND);
+    let (errand, answer) = room.split_at_mut(MAX_ERRAND_BYTES);
     let mut files = WorkFiles::default();
     loop {
         let received = match retry_on_intr(|| receive_with_file(socket, errand)) {
-            Ok((received, given)) if received > ERRAND_HEAD => {
+            Ok((received, given)) if received > ERRAND_HEAD_BYTES => {
                 files.given = given;
                 received
             }
@@ -251,7 +251,7 @@ fn serve(socket: RawFd, room: &mut [u8]) -> ! {
             let bytes = errand.get(8 * at..).and_then(|bytes| bytes.first_chunk());
             bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
         };
-        let path = errand.get(ERRAND_HEAD..received).unwrap_or_default();
+        let path = errand.get(ERRAND_HEAD_BYTES..received).unwrap_or_default();
         let path = CStr::from_bytes_with_nul(path).unwrap_or_default();
         // SAFETY: only our parent has the other end of the socket, and its send() made the number
         // from a `Work`. We are a copy of it, so the address is the same.

@@ -119,7 +119,7 @@ const _: () = assert!(size_of::<SignalInfo>() == size_of::<libc::siginfo_t>());
 
 /// Frees the memory of the process of a pidfd that a signal is ending, with process_mrelease(2)
 /// (Linux 5.15).
-pub fn release(process: BorrowedFd<'_>) -> Result<(), Errno> {
+pub fn release_memory(process: BorrowedFd<'_>) -> Result<(), Errno> {
     // SAFETY: numbers only.
     checked(unsafe { libc::syscall(libc::SYS_process_mrelease, process.as_raw_fd(), 0) }).map(drop)
 }

@@ -30,7 +30,7 @@ use std::process::ExitCode;
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 use taskdiag_core::escape;
 
-use crate::credentials::{find_landlock_word, Finder, SecurityModules};
+use crate::credentials::{find_landlock_word, ClientFinder, SecurityModules};
 use crate::helpers::{Keeper, Pool};
 use crate::log::{log, Level};
 use crate::notify::Notify;
@@ -106,7 +106,7 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let mut programs =
         Programs::load(options.count_network).map_err(|error| format!("{error:#}: see what `taskdiag doctor` says"))?;
     let modules = security_modules(&mut programs);
-    let finder = Finder::new(&mut programs, modules, options.observers)?
+    let finder = ClientFinder::new(&mut programs, modules, options.observers)?
         .ok_or("this kernel does not show the namespaces of this process: see what `taskdiag doctor` says")?;
     let writes_map = !programs.find_tasks_themselves();
     let pool = Pool::new(keeper);

@@ -13,7 +13,7 @@ use rustix::mount::{
 };
 use rustix::process::{chdir, chroot};
 use rustix::thread::{CapabilitySet, CapabilitySets};
-use taskdiag_zoo::PART;
+use taskdiag_zoo::TEST_PART;
 
 pub const NOBODY: u32 = 65534;
 
@@ -91,7 +91,7 @@ pub fn nobody(capabilities: u64) -> World {
 
 /// The part to run, if this is a second process.
 pub fn part() -> Option<String> {
-    std::env::var(PART).ok()
+    std::env::var(TEST_PART).ok()
 }
 
 /// Runs `body` in a second process. `test` is the name of the calling test. The second process runs
@@ -134,7 +134,7 @@ pub fn command(test: &str, name: &str, world: World) -> Command {
     let mut command = Command::new(path);
     command
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
-        .env(PART, name);
+        .env(TEST_PART, name);
     in_world(&mut command, world);
     command
 }

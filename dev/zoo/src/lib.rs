@@ -36,7 +36,7 @@ pub use churn::Churn;
 pub use facts::Facts;
 pub use farm::Farm;
 pub use keeper::settle;
-pub use priority::{run_first, run_normally, Turn, PART};
+pub use priority::{run_first, run_normally, Turn, TEST_PART};
 pub use racer::{Race, Racers};
 pub use species::cgroup_mount;
 

@@ -9,7 +9,7 @@ use rustix::fs::{flock, FlockOperation};
 use crate::sys::set_scheduler;
 
 /// The variable that tells a process, which a test started, what part of the test to run.
-pub const PART: &str = "TASKDIAG_TEST_PART";
+pub const TEST_PART: &str = "TASKDIAG_TEST_PART";
 
 /// The turn of a test that measures time: one on a machine, whichever program it is in.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub struct Turn(Option<File>);
 /// normal priority. Changes nothing in a process that a test started: that has the test's priority
 /// already, and its turn.
 pub fn run_first() -> Turn {
-    if std::env::var_os(PART).is_some() {
+    if std::env::var_os(TEST_PART).is_some() {
         return Turn(None);
     }
     let file = File::create(std::env::temp_dir().join("taskdiag-turn")).expect("a place for files");

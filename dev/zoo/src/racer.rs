@@ -73,9 +73,9 @@ fn start(race: Race) -> io::Result<Vec<i32>> {
     let (count, body): (_, fn(&mut Report) -> io::Result<()>) = match race {
         Race::Unshares => (2, unshares),
         Race::Execs => (2, execs),
-        Race::Computes => (1, computes),
-        Race::Faults => (1, faults),
-        Race::Relays => (1, relays),
+        Race::Computes => (1, compute_racer),
+        Race::Faults => (1, fault_racer),
+        Race::Relays => (1, relay_racer),
     };
     let racer = |_| fork_child(body).map(|Facts { pid, .. }| pid);
     (0..count).map(racer).collect()
@@ -112,13 +112,13 @@ fn exec_again() -> io::Error {
     sys::exec(&path, &args, &environment(&Role::Executor, &[]))
 }
 
-fn computes(report: &mut Report) -> io::Result<()> {
-    thread::Builder::new().spawn(compute)?;
+fn compute_racer(report: &mut Report) -> io::Result<()> {
+    thread::Builder::new().spawn(compute_forever)?;
     report.ready()?;
-    compute()
+    compute_forever()
 }
 
-fn compute() -> io::Result<()> {
+fn compute_forever() -> io::Result<()> {
     loop {
         sys::burn_cpu(100_000);
         for _ in 0..100 {
@@ -129,32 +129,32 @@ fn compute() -> io::Result<()> {
 
 const ANONYMOUS: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
 
-fn faults(report: &mut Report) -> io::Result<()> {
+fn fault_racer(report: &mut Report) -> io::Result<()> {
     let held = Race::HELD as usize;
     sys::touch(sys::map(held, ANONYMOUS, None)?, held, true);
-    thread::Builder::new().spawn(fault)?;
+    thread::Builder::new().spawn(fault_forever)?;
     report.ready()?;
-    fault()
+    fault_forever()
 }
 
-fn relays(report: &mut Report) -> io::Result<()> {
+fn relay_racer(report: &mut Report) -> io::Result<()> {
     let files: io::Result<Vec<File>> = (0..Race::DESCRIPTORS).map(|_| File::open("/proc/self/exe")).collect();
     std::mem::forget(files?);
-    relay()?;
+    relay_forever()?;
     report.ready()?;
     sys::exit_thread()
 }
 
-fn relay() -> io::Result<()> {
+fn relay_forever() -> io::Result<()> {
     let next = || {
         thread::sleep(Duration::from_millis(1));
         // Nobody is left who could be told.
-        let _ = relay();
+        let _ = relay_forever();
     };
     thread::Builder::new().stack_size(64 << 10).spawn(next).map(drop)
 }
 
-fn fault() -> io::Result<()> {
+fn fault_forever() -> io::Result<()> {
     const PAGES: usize = 64;
     loop {
         let at = sys::map(PAGES * page_size(), ANONYMOUS, None)?;

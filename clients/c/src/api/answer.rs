@@ -2,8 +2,8 @@
 
 use std::ffi::{c_char, c_int};
 
-use super::{changed, free, given, path, text};
-use crate::error::{answered, guarded, Code, Error, Result};
+use super::{exclusive_ref, free, path, shared_ref, text};
+use crate::error::{catch_panic, report_result, Code, Error, Result};
 use crate::events::Events;
 use crate::field::Scope;
 use crate::handle::Handle;
@@ -17,7 +17,7 @@ use crate::table::Table;
 /// The header's rules.
 unsafe fn filled(table: *mut *mut Table, fill: impl FnOnce(&mut Table) -> Result<()>) -> Result<()> {
     // SAFETY: the header's rules.
-    let place = unsafe { changed("table", table)? };
+    let place = unsafe { exclusive_ref("table", table)? };
     // SAFETY: the header's rules.
     match unsafe { place.as_mut() } {
         Some(table) => fill(table),
@@ -38,11 +38,11 @@ unsafe fn filled(table: *mut *mut Table, fill: impl FnOnce(&mut Table) -> Result
 /// The header's rules.
 unsafe fn filling(table: *mut *mut Table, error: *mut *mut Error, work: impl FnOnce() -> Result<()>) -> u32 {
     // SAFETY: the header's rules.
-    let code = unsafe { answered(error, work) };
+    let code = unsafe { report_result(error, work) };
     if code != Code::Ok as u32 {
         // SAFETY: the header's rules; `work` is over.
         if let Some(table) = unsafe { table.as_mut().and_then(|place| place.as_mut()) } {
-            guarded((), || *table = Table::default());
+            catch_panic((), || *table = Table::default());
         }
     }
     code
@@ -56,7 +56,7 @@ unsafe fn filling(table: *mut *mut Table, error: *mut *mut Error, work: impl FnO
 unsafe fn ask(handle: *mut Handle, query: &Query, table: *mut *mut Table) -> Result<()> {
     // SAFETY: the header's rules.
     unsafe {
-        let handle = given("handle", handle)?;
+        let handle = shared_ref("handle", handle)?;
         filled(table, |table| handle.ask(query, table))
     }
 }
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn td_ask(
     error: *mut *mut Error,
 ) -> u32 {
     // SAFETY: the header's rules, here and in the closure.
-    unsafe { filling(table, error, || ask(handle, given("query", query)?, table)) }
+    unsafe { filling(table, error, || ask(handle, shared_ref("query", query)?, table)) }
 }
 
 /// Functions that query rows, each with its scope. The condition may be NULL.
@@ -166,14 +166,14 @@ pub unsafe extern "C" fn td_events_open(
 ) -> u32 {
     // SAFETY: the header's rules, here and in the closure.
     unsafe {
-        answered(error, || {
-            let place = changed("events", events)?;
+        report_result(error, || {
+            let place = exclusive_ref("events", events)?;
             let source = if source.is_null() {
                 "auto"
             } else {
                 text("source", source)?
             };
-            *place = Box::into_raw(Box::new(Events::open(given("query", query)?, source)?));
+            *place = Box::into_raw(Box::new(Events::open(shared_ref("query", query)?, source)?));
             Ok(())
         })
     }
@@ -189,7 +189,7 @@ pub unsafe extern "C" fn td_events_next(
     // SAFETY: the header's rules, here and in the closure.
     unsafe {
         filling(table, error, || {
-            let events = given("events", events)?;
+            let events = shared_ref("events", events)?;
             let timeout = query::until("timeout", timeout)?;
             filled(table, |table| events.next(timeout, table))
         })

@@ -7,8 +7,8 @@ use std::slice;
 use taskdiag::Budget;
 use taskdiag_core::setting;
 
-use super::{changed, free, given, made, path, text};
-use crate::error::{answered, Code, Error, Result};
+use super::{boxed, exclusive_ref, free, path, shared_ref, text};
+use crate::error::{report_result, Code, Error, Result};
 use crate::field::{self, Scope};
 use crate::fields_gen::REASONS;
 use crate::handle::Handle;
@@ -21,7 +21,7 @@ macro_rules! setters {
         pub unsafe extern "C" fn $name($object: $type, $($argument: $of,)* error: *mut *mut Error) -> u32 {
             // SAFETY: the header's rules, here and in the closure.
             unsafe {
-                answered(error, || {
+                report_result(error, || {
                     let $object = $access(stringify!($object), $object)?;
                     $work
                 })
@@ -73,9 +73,9 @@ pub unsafe extern "C" fn td_field_by_name(
 ) -> u32 {
     // SAFETY: the header's rules, here and in the closure.
     unsafe {
-        answered(error, || {
+        report_result(error, || {
             let found = field::named(Scope::of(scope)?, text("name", name)?)?;
-            *changed("field", id)? = found;
+            *exclusive_ref("field", id)? = found;
             Ok(())
         })
     }
@@ -119,7 +119,7 @@ pub extern "C" fn td_absent_name(reason: u32) -> *const c_char {
 
 #[no_mangle]
 pub extern "C" fn td_handle_new() -> *mut Handle {
-    made(Handle::default)
+    boxed(Handle::default)
 }
 
 #[no_mangle]
@@ -129,11 +129,11 @@ pub unsafe extern "C" fn td_handle_free(handle: *mut Handle) {
 }
 
 setters! {
-    handle: *mut Handle, given;
+    handle: *mut Handle, shared_ref;
     td_handle_source(name: *const c_char) => handle.set_source(text("source", name)?);
     td_handle_socket(path: *const c_char) => handle.set_socket(self::path(path)?);
     td_handle_patience(seconds: f64) => handle.set_patience(setting::seconds("patience", seconds)?);
-    td_handle_prepare(query: *const Query) => handle.prepare(given("query", query)?);
+    td_handle_prepare(query: *const Query) => handle.prepare(shared_ref("query", query)?);
 }
 
 // Queries.
@@ -141,7 +141,7 @@ setters! {
 #[no_mangle]
 pub extern "C" fn td_query_new(scope: u32) -> *mut Query {
     match Scope::of(scope) {
-        Ok(scope) => made(|| Query::new(scope)),
+        Ok(scope) => boxed(|| Query::new(scope)),
         Err(_) => ptr::null_mut(),
     }
 }
@@ -153,7 +153,7 @@ pub unsafe extern "C" fn td_query_free(query: *mut Query) {
 }
 
 setters! {
-    query: *mut Query, changed;
+    query: *mut Query, exclusive_ref;
     td_query_fields(names: *const c_char) => query.add_fields(text("fields", names)?);
     td_query_field(id: u32) => query.add_field(id);
     td_query_where(expression: *const c_char) => query.add_condition(text("where", expression)?);

@@ -13,14 +13,14 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::ptr;
 
-use crate::error::{guarded, Error, Result};
+use crate::error::{catch_panic, Error, Result};
 
 /// The object at a pointer.
 ///
 /// # Safety
 ///
 /// The header's rules.
-unsafe fn given<'a, T>(what: &str, pointer: *const T) -> Result<&'a T> {
+unsafe fn shared_ref<'a, T>(what: &str, pointer: *const T) -> Result<&'a T> {
     // SAFETY: the header's rules.
     unsafe { pointer.as_ref() }.ok_or_else(|| Error::null(what))
 }
@@ -30,7 +30,7 @@ unsafe fn given<'a, T>(what: &str, pointer: *const T) -> Result<&'a T> {
 /// # Safety
 ///
 /// The header's rules.
-unsafe fn changed<'a, T>(what: &str, pointer: *mut T) -> Result<&'a mut T> {
+unsafe fn exclusive_ref<'a, T>(what: &str, pointer: *mut T) -> Result<&'a mut T> {
     // SAFETY: the header's rules.
     unsafe { pointer.as_mut() }.ok_or_else(|| Error::null(what))
 }
@@ -79,10 +79,10 @@ unsafe fn free<T>(pointer: *mut T, end: impl FnOnce(Box<T>)) {
     if !pointer.is_null() {
         // SAFETY: the header's rules.
         let object = unsafe { Box::from_raw(pointer) };
-        guarded((), || end(object));
+        catch_panic((), || end(object));
     }
 }
 
-fn made<T>(make: impl FnOnce() -> T) -> *mut T {
-    guarded(ptr::null_mut(), || Box::into_raw(Box::new(make())))
+fn boxed<T>(make: impl FnOnce() -> T) -> *mut T {
+    catch_panic(ptr::null_mut(), || Box::into_raw(Box::new(make())))
 }

@@ -52,7 +52,7 @@ where
 /// A question about many processes that one BPF program can answer by itself, and procfs one
 /// process after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Walk {
+pub struct WalkChoice {
     /// The program is loaded.
     pub is_loaded: bool,
     /// It can be loaded, as far as is known.
@@ -62,10 +62,10 @@ pub struct Walk {
     /// The number of processes.
     pub processes: u64,
     /// How much longer procfs takes for each, in nanoseconds.
-    pub saved_ns: u64,
+    pub procfs_extra_ns: u64,
 }
 
-impl Walk {
+impl WalkChoice {
     /// Chooses the source. `forced` and `what` as for [`choose`].
     pub fn source(&self, what: &str, forced: Option<SourceId>, cost: &Cost) -> Result<SourceId> {
         let by_bpf = match (self.is_loaded, self.can_load) {
@@ -75,7 +75,7 @@ impl Walk {
             (false, true) => cost.load_ns + cost.walk_ns,
         };
         let candidates = [
-            (SourceId::Procfs, Ok(self.processes * self.saved_ns)),
+            (SourceId::Procfs, Ok(self.processes * self.procfs_extra_ns)),
             (SourceId::Bpf, Ok(by_bpf)),
             // Only for those who ask it about processes, too.
             (SourceId::Broker, Ok(LAST)),
@@ -115,31 +115,31 @@ mod tests {
     #[test]
     fn many_processes_are_worth_loading() {
         let cost = Cost::default();
-        let many = Walk {
+        let many = WalkChoice {
             is_loaded: false,
             can_load: true,
             is_denied: false,
             processes: 5000,
-            saved_ns: cost.files_ns,
+            procfs_extra_ns: cost.files_ns,
         };
-        let source = |walk: Walk| walk.source("answer", None, &cost).expect("a source");
-        let few = Walk { processes: 20, ..many };
-        let one = Walk { processes: 1, ..many };
+        let source = |walk: WalkChoice| walk.source("answer", None, &cost).expect("a source");
+        let few = WalkChoice { processes: 20, ..many };
+        let one = WalkChoice { processes: 1, ..many };
         for (walk, chosen) in [
             (many, SourceId::Bpf),
             (few, SourceId::Procfs),
-            (Walk { is_loaded: true, ..few }, SourceId::Bpf),
-            (Walk { is_loaded: true, ..one }, SourceId::Procfs),
+            (WalkChoice { is_loaded: true, ..few }, SourceId::Bpf),
+            (WalkChoice { is_loaded: true, ..one }, SourceId::Procfs),
             (
-                Walk {
+                WalkChoice {
                     can_load: false,
                     ..many
                 },
                 SourceId::Procfs,
             ),
-            (Walk { is_denied: true, ..one }, SourceId::Bpf),
+            (WalkChoice { is_denied: true, ..one }, SourceId::Bpf),
             (
-                Walk {
+                WalkChoice {
                     is_denied: true,
                     processes: 0,
                     ..one
@@ -147,7 +147,7 @@ mod tests {
                 SourceId::Procfs,
             ),
             (
-                Walk {
+                WalkChoice {
                     is_denied: true,
                     can_load: false,
                     ..one
@@ -155,23 +155,23 @@ mod tests {
                 SourceId::Procfs,
             ),
             (
-                Walk {
-                    saved_ns: cost.mappings_ns,
+                WalkChoice {
+                    procfs_extra_ns: cost.mappings_ns,
                     ..many
                 },
                 SourceId::Bpf,
             ),
             (
-                Walk {
-                    saved_ns: cost.mappings_ns,
+                WalkChoice {
+                    procfs_extra_ns: cost.mappings_ns,
                     processes: 100,
                     ..many
                 },
                 SourceId::Procfs,
             ),
             (
-                Walk {
-                    saved_ns: cost.mapped_ns,
+                WalkChoice {
+                    procfs_extra_ns: cost.mapped_ns,
                     processes: 300,
                     ..many
                 },

@@ -14,7 +14,7 @@ use crate::query::{Preparation, Query};
 use crate::snapshot::SourceId;
 use crate::support::{Fact, Support, Verdict};
 
-pub use choice::{choose, Walk, LAST};
+pub use choice::{choose, WalkChoice, LAST};
 pub use price::Cost;
 use price::{targets, Prices};
 

@@ -57,7 +57,7 @@ use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::field::Field;
 use taskdiag_core::identity::Identity;
 use taskdiag_core::open_file::access;
-use taskdiag_core::plan::{Cost, Walk};
+use taskdiag_core::plan::{Cost, WalkChoice};
 use taskdiag_core::set::Set;
 use taskdiag_core::snapshot::{Snapshot, SourceId, Task};
 use taskdiag_core::support::Verdict;
@@ -432,12 +432,12 @@ impl Files {
     /// Chooses the source, and loads what it needs.
     pub(crate) fn prepare(&mut self, forced: Option<SourceId>, processes: usize) -> Result<SourceId> {
         let cost = Cost::default();
-        let walk = Walk {
+        let walk = WalkChoice {
             is_loaded: self.is_loaded(),
             can_load: !self.cannot_load && recipe::FILES_WALK.is_ok() && rights::bpf_load().verdict != Verdict::No,
             is_denied: rights::sees_values(&self.proc.join("1/exe")).verdict == Verdict::No,
             processes: processes as u64,
-            saved_ns: cost.files_ns,
+            procfs_extra_ns: cost.files_ns,
         };
         let mut source = walk.source("answer about open files", forced, &cost)?;
         // BPF reads most files without a thread.
@@ -467,12 +467,12 @@ impl Files {
         };
         let mut walk = self.vma_walk.take().filter(VmaWalk::is_ours);
         let cost = Cost::default();
-        let question = Walk {
+        let question = WalkChoice {
             is_loaded: false,
             can_load: !self.cannot_walk_maps,
             is_denied: false,
             processes: processes as u64,
-            saved_ns: cost.mapped_ns,
+            procfs_extra_ns: cost.mapped_ns,
         };
         if walk.is_none()
             && question

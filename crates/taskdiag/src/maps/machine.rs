@@ -7,7 +7,7 @@ use taskdiag_bpf::recipe;
 use taskdiag_bpf::rights;
 use taskdiag_core::absent::Absent;
 use taskdiag_core::error::{Error, ErrorKind, Result};
-use taskdiag_core::plan::{Cost, Walk};
+use taskdiag_core::plan::{Cost, WalkChoice};
 use taskdiag_core::snapshot::SourceId;
 use taskdiag_core::support::Verdict;
 use taskdiag_sys::host;
@@ -124,13 +124,13 @@ impl Machine {
             return Ok(SourceId::Broker);
         }
         let cost = Cost::default();
-        let walk = Walk {
+        let walk = WalkChoice {
             is_loaded: self.is_loaded(),
             can_load: !self.cannot_load && recipe::VMA_WALK.is_ok() && rights::bpf_load().verdict != Verdict::No,
             is_denied: false,
             // If unknown, few.
             processes: host::tasks().unwrap_or(100).into(),
-            saved_ns: cost.mappings_ns,
+            procfs_extra_ns: cost.mappings_ns,
         };
         match walk.source("answer about the mappings of all processes", settings.forced, &cost)? {
             SourceId::Bpf => match self.prepare() {

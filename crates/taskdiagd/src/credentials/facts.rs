@@ -88,7 +88,7 @@ impl Place {
 
 /// Finds the facts of clients.
 #[derive(Debug)]
-pub struct Finder {
+pub struct ClientFinder {
     own: Place,
     /// The security modules of this kernel.
     pub modules: SecurityModules,
@@ -102,13 +102,13 @@ pub struct Finder {
     shows_file_count: bool,
 }
 
-impl Finder {
+impl ClientFinder {
     /// Looks at this process. `None` if the kernel does not show its namespaces.
     pub fn new(
         programs: &mut Programs,
         modules: SecurityModules,
         observers: Option<u32>,
-    ) -> taskdiag_core::error::Result<Option<Finder>> {
+    ) -> taskdiag_core::error::Result<Option<ClientFinder>> {
         let records = programs.threads_of(std::process::id(), 0, 0, 1)?;
         let own = records.each().next().and_then(passes::view).map(Place::of);
         let Some(own) = own else {
@@ -117,7 +117,7 @@ impl Finder {
         // Seen from its own place, this process must look the same.
         let seen_as_itself = programs.threads_of(std::process::id(), 0, own.task, 1)?;
         let is_recent = host::kernel_version().is_some_and(|version| version >= (6, 2));
-        Ok(Some(Finder {
+        Ok(Some(ClientFinder {
             own,
             modules,
             observers,

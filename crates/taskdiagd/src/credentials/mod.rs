@@ -9,7 +9,7 @@ mod proc;
 mod security_modules;
 mod viewer;
 
-pub use facts::{Facts, Finder, Vantage};
+pub use facts::{ClientFinder, Facts, Vantage};
 pub use id_map::IdMap;
 pub use landlock::find_domain_word as find_landlock_word;
 pub use peer::Peer;

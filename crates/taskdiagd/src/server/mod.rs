@@ -31,7 +31,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use taskdiag_protocol::busy_poll::BusyPoll;
 
-use crate::credentials::Finder;
+use crate::credentials::ClientFinder;
 use crate::helpers::messages::MAX_PACKET;
 use crate::helpers::pool::ClientId;
 use crate::helpers::Pool;
@@ -114,7 +114,7 @@ pub struct Server {
     listener: OwnedFd,
     epoll: OwnedFd,
     programs: Programs,
-    finder: Finder,
+    finder: ClientFinder,
     pool: Pool,
     notify: Notify,
     limits: Limits,
@@ -158,7 +158,7 @@ impl Server {
         listener: OwnedFd,
         stop: BorrowedFd<'_>,
         programs: Programs,
-        finder: Finder,
+        finder: ClientFinder,
         pool: Pool,
         notify: Notify,
         limits: Limits,

@@ -22,7 +22,7 @@ use super::client::{Client, State};
 use super::requests::is_small;
 use super::{Server, MEMORY_KEPT, SLICE};
 use crate::answer::{Answer, SharedRecords, FIRST_THREADS};
-use crate::credentials::{Facts, Finder, Peer, Vantage, Viewer};
+use crate::credentials::{ClientFinder, Facts, Peer, Vantage, Viewer};
 use crate::encode;
 use crate::helpers::pool::ClientId;
 use crate::log::{log, Level};
@@ -340,7 +340,7 @@ impl Server {
 pub(super) struct KnownFacts(HashMap<(u32, bool), Result<Facts, Errno>>);
 
 impl KnownFacts {
-    fn find(&mut self, finder: &Finder, programs: &mut Programs, peer: &Peer) -> Result<Facts, Errno> {
+    fn find(&mut self, finder: &ClientFinder, programs: &mut Programs, peer: &Peer) -> Result<Facts, Errno> {
         let found = match self.0.entry((peer.pid, peer.is_confined)) {
             Entry::Occupied(known) => known.get().clone(),
             Entry::Vacant(vacant) => vacant.insert(finder.find(programs, peer)).clone(),

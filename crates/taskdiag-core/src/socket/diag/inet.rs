@@ -9,15 +9,15 @@ use crate::set::Set;
 
 /// The length of `struct inet_diag_req`, the longer one of the two requests; and the offset of the
 /// identity in the other one, `struct inet_diag_req_v2`.
-pub(super) const REQUEST: usize = 60;
-pub(super) const REQUEST_ID: usize = 8;
+pub(super) const REQUEST_LEN: usize = 60;
+pub(super) const REQUEST_ID_AT: usize = 8;
 /// The length of the attribute for a protocol number that does not fit in a byte.
-pub(super) const PROTOCOL: usize = 8;
+pub(super) const PROTOCOL_LEN: usize = 8;
 
 /// The length of `struct inet_diag_msg`, the offset in it of the identity (`struct
 /// inet_diag_sockid`), and the length of the identity.
-const MESSAGE: usize = 72;
-const ID: usize = 4;
+const MESSAGE_LEN: usize = 72;
+const ID_AT: usize = 4;
 const ID_LEN: usize = 48;
 
 const INET_DIAG_REQ_BYTECODE: u16 = 1;
@@ -34,13 +34,13 @@ const MAX_PORTS: usize = 64;
 pub(super) const LONGEST_PROGRAM: usize = ATTRIBUTE + MAX_PORTS * 24 - 4;
 
 // Attributes.
-const INFO: u16 = 2;
-const CONG: u16 = 4;
-const SHUTDOWN: u16 = 8;
-const PROTOCOL_OF_RAW: u16 = 10;
-const SKV6ONLY: u16 = 11;
-const MARK: u16 = 15;
-const CGROUP_ID: u16 = 21;
+const ATTRIBUTE_INFO: u16 = 2;
+const ATTRIBUTE_CONGESTION: u16 = 4;
+const ATTRIBUTE_SHUTDOWN: u16 = 8;
+const ATTRIBUTE_PROTOCOL: u16 = 10;
+const ATTRIBUTE_IPV6_ONLY: u16 = 11;
+const ATTRIBUTE_MARK: u16 = 15;
+const ATTRIBUTE_CGROUP_ID: u16 = 21;
 
 /// A bit that asks for sockets that are bound, but neither connected nor listening (Linux 6.8). The
 /// kernel reports them as not connected.
@@ -63,7 +63,7 @@ fn state_bits(states: Set<State>) -> u32 {
 /// The information about TCP that a request asks for.
 fn info_bits(with_info: bool) -> u8 {
     if with_info {
-        1 << (INFO - 1) | 1 << (CONG - 1)
+        1 << (ATTRIBUTE_INFO - 1) | 1 << (ATTRIBUTE_CONGESTION - 1)
     } else {
         0
     }
@@ -79,13 +79,13 @@ pub(super) fn add_request(list: List, states: Set<State>, ports: &[u16], with_in
 
 /// Appends a request for sockets of both families: `struct inet_diag_req`, which is for TCP, and whose
 /// family does not matter (`inet_diag_dump_compat` in `net/ipv4/inet_diag.c`).
-pub(super) fn add_tcp_request(list: List, states: Set<State>, ports: &[u16], with_info: bool, out: &mut Vec<u8>) {
+pub(super) fn add_request_of_both(list: List, states: Set<State>, ports: &[u16], with_info: bool, out: &mut Vec<u8>) {
     out.extend([list.family as u8, 0, 0, info_bits(with_info)]);
     add_any_id(out);
     out.extend(state_bits(states).to_ne_bytes());
     out.extend([0; 4]);
     if !list.is_tcp() {
-        add_attribute(INET_DIAG_REQ_PROTOCOL, &u32::from(list.protocol).to_ne_bytes(), out);
+        append_attribute(INET_DIAG_REQ_PROTOCOL, &u32::from(list.protocol).to_ne_bytes(), out);
     }
     add_program(list, ports, out);
 }
@@ -99,12 +99,12 @@ fn add_any_id(out: &mut Vec<u8>) {
 
 fn add_program(list: List, ports: &[u16], out: &mut Vec<u8>) {
     if (1..=MAX_PORTS).contains(&ports.len()) && list.has_ports() {
-        add_attribute(INET_DIAG_REQ_BYTECODE, &program(ports), out);
+        append_attribute(INET_DIAG_REQ_BYTECODE, &program(ports), out);
     }
 }
 
 /// Appends an attribute whose payload is a multiple of a word long.
-fn add_attribute(kind: u16, payload: &[u8], out: &mut Vec<u8>) {
+fn append_attribute(kind: u16, payload: &[u8], out: &mut Vec<u8>) {
     out.extend(((ATTRIBUTE + payload.len()) as u16).to_ne_bytes());
     out.extend(kind.to_ne_bytes());
     out.extend_from_slice(payload);
@@ -140,12 +140,12 @@ fn program(ports: &[u16]) -> Vec<u8> {
 
 /// The identity in a message.
 pub(super) fn id(message: &[u8]) -> Option<&[u8]> {
-    message.get(ID..ID + ID_LEN)
+    message.get(ID_AT..ID_AT + ID_LEN)
 }
 
 /// The socket of a message.
 pub(super) fn socket(list: List, message: &[u8]) -> Option<Socket<'_>> {
-    let head = message.get(..MESSAGE)?;
+    let head = message.get(..MESSAGE_LEN)?;
     let family = match i32::from(head[0]) {
         libc::AF_INET => Family::Inet,
         libc::AF_INET6 => Family::Inet6,
@@ -190,11 +190,11 @@ pub(super) fn socket(list: List, message: &[u8]) -> Option<Socket<'_>> {
         // In older kernels, which do not send the attribute, the port is the protocol.
         socket.protocol = Some(Protocol::Ip(port(4)));
     }
-    add_attributes(&mut socket, list, &message[MESSAGE..]);
+    read_attributes(&mut socket, list, &message[MESSAGE_LEN..]);
     Some(socket)
 }
 
-fn add_attributes<'a>(socket: &mut Socket<'a>, list: List, rest: &'a [u8]) {
+fn read_attributes<'a>(socket: &mut Socket<'a>, list: List, rest: &'a [u8]) {
     let (mut info, mut congestion) = (None, &[][..]);
     socket.mark = Err(Absent::Denied);
     socket.cgroup_id = Err(Absent::Unsupported);
@@ -204,19 +204,19 @@ fn add_attributes<'a>(socket: &mut Socket<'a>, list: List, rest: &'a [u8]) {
     }
     for (kind, payload) in attributes(rest) {
         match kind {
-            INFO if list.is_tcp() => info = Some(payload),
-            CONG => congestion = payload,
-            PROTOCOL_OF_RAW if socket.socket_type == Type::Raw => {
+            ATTRIBUTE_INFO if list.is_tcp() => info = Some(payload),
+            ATTRIBUTE_CONGESTION => congestion = payload,
+            ATTRIBUTE_PROTOCOL if socket.socket_type == Type::Raw => {
                 let number = payload.first().map(|&number| Protocol::Ip(number.into()));
                 socket.protocol = number.or(socket.protocol);
             }
-            SHUTDOWN => socket.shutdown = shutdown(payload),
-            SKV6ONLY => {
+            ATTRIBUTE_SHUTDOWN => socket.shutdown = shutdown(payload),
+            ATTRIBUTE_IPV6_ONLY => {
                 let flag = payload.first().map(|&flag| Some(flag != 0));
                 socket.ipv6_only = flag.ok_or(Absent::Truncated);
             }
-            MARK => socket.mark = word(payload, 0).map(Some).ok_or(Absent::Truncated),
-            CGROUP_ID => {
+            ATTRIBUTE_MARK => socket.mark = word(payload, 0).map(Some).ok_or(Absent::Truncated),
+            ATTRIBUTE_CGROUP_ID => {
                 let id = payload.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes));
                 socket.cgroup_id = id.map(Some).ok_or(Absent::Truncated);
             }

@@ -30,7 +30,7 @@ const NLM_F_DUMP: u16 = 0x300;
 const NLM_F_DUMP_INTR: u16 = 0x10;
 
 /// The longest request, in bytes.
-pub const REQUEST: usize = HEADER + inet::REQUEST + inet::PROTOCOL + inet::LONGEST_PROGRAM;
+pub const REQUEST: usize = HEADER + inet::REQUEST_LEN + inet::PROTOCOL_LEN + inet::LONGEST_PROGRAM;
 
 /// A list of sockets that the kernel can make: the sockets of one protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -121,7 +121,7 @@ impl List {
 pub fn request(list: List, states: Set<State>, ports: &[u16], with_info: bool) -> Vec<u8> {
     let mut bytes = vec![0; HEADER];
     let kind = if list.has_both_families() {
-        inet::add_tcp_request(list, states, ports, with_info, &mut bytes);
+        inet::add_request_of_both(list, states, ports, with_info, &mut bytes);
         TCPDIAG_GETSOCK
     } else {
         match list.family {
@@ -152,7 +152,7 @@ pub fn info_request(list: List, payload: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = vec![0; HEADER];
     inet::add_request(list, State::ALL.into(), &[], true, &mut bytes);
     bytes[HEADER] = *payload.first()?;
-    bytes[HEADER + inet::REQUEST_ID..].copy_from_slice(inet::id(payload)?);
+    bytes[HEADER + inet::REQUEST_ID_AT..].copy_from_slice(inet::id(payload)?);
     put_header(&mut bytes, SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST);
     Some(bytes)
 }
