@@ -237,8 +237,8 @@ impl<S: Store> Recorder<S> {
             None => self.begin(index, sample.time, &mut bytes)?,
         };
         // If this fails, the encoder is ahead of the file, so the segment must end here.
-        open.encoder.sample(sample, &mut bytes)?;
-        let appended = self.store.append(&mut open.file, &bytes);
+        let encoded = open.encoder.sample(sample, &mut bytes);
+        let appended = encoded.and_then(|()| self.store.append(&mut open.file, &bytes));
         if let Err(error) = appended.and_then(|()| self.store.sync(&mut open.file)) {
             // If this fails too, a reader recognises the remainder as incomplete.
             if open.bytes == 0 {

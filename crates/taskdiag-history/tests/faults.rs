@@ -18,7 +18,7 @@ use taskdiag_history::figures::{self, Figure, Figures, Part};
 use taskdiag_history::piece::Time;
 use taskdiag_history::recorder::{Notice, Recorder};
 use taskdiag_history::store::{RecordingFile, Space, Store};
-use taskdiag_history::About;
+use taskdiag_history::{About, MAX_BYTES};
 use zerocopy::native_endian::{U32, U64};
 use zerocopy::IntoBytes as _;
 
@@ -417,6 +417,21 @@ fn the_last_part_is_left_to_others() {
     assert!(matches!(&sample(&mut recorder, 3)[..], [Notice::Stopped(reason)] if reason.contains("read-only")));
     assert_eq!(sample(&mut recorder, 4), [Notice::GoesOn(3)]);
     assert!(recorder.bytes_written() > before);
+}
+
+/// Check that a sample that can't be recorded leaves no file.
+#[test]
+fn what_is_too_large_leaves_nothing() {
+    let mut recorder = Recorder::new(Faulty::default(), About::default(), Keep::Usual);
+    let (tasks, happened) = (snapshot(&[(1, 1, 1, 1)]), IntervalEvents::default());
+    let text = Figure::Text(vec![b'x'; MAX_BYTES + 1].into());
+    let figures = Figures::from([((b"host"[..].into(), b"name"[..].into()), text)]);
+    let parts = [part(&figures, 1)];
+    let notices = recorder.record(&whole(time(0), &tasks, &parts, &happened), false);
+    assert!(matches!(&notices[..], [Notice::Stopped(_)]), "{notices:?}");
+    assert_eq!(recorder.store().files.len(), 0);
+    let notices = recorder.record(&whole(time(1), &tasks, &[], &happened), false);
+    assert_eq!(notices, [Notice::GoesOn(1)]);
 }
 
 /// Check that samples that are too old are removed although there is no room, and make room.
