@@ -21,8 +21,9 @@ pub struct Stat<'a> {
     pub comm: &'a [u8],
     /// The letter of the state.
     pub state: u8,
-    /// By position; negative ones as in two's complement.
-    numbers: [u64; Word::ALL.len() + 1],
+    /// By position; negative ones as in two's complement. The last word, `exit_code`, has no field and is
+    /// left out.
+    numbers: [u64; Word::ALL.len()],
     /// The positions of the numbers that were parsed.
     found: u64,
 }
@@ -33,8 +34,15 @@ pub struct Positions(u64);
 
 impl Positions {
     /// Those that the methods of [`Stat`] read. They are always parsed.
-    pub const BASIC: Positions =
-        Positions(1 << 4 | 1 << 7 | 1 << 9 | 1 << 20 | 1 << 22 | 1 << VSIZE | 1 << EXIT_SIGNAL);
+    pub const BASIC: Positions = Positions(
+        1 << at(Word::ppid)
+            | 1 << at(Word::tty_nr)
+            | 1 << at(Word::flags)
+            | 1 << at(Word::num_threads)
+            | 1 << at(Word::starttime)
+            | 1 << VSIZE
+            | 1 << EXIT_SIGNAL,
+    );
 
     /// All.
     pub const ALL: Positions = Positions(u64::MAX);
@@ -48,9 +56,14 @@ impl Positions {
 /// `PF_KTHREAD`, in the flags of `stat`.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-const VSIZE: usize = 23;
-const EXIT_SIGNAL: usize = 38;
-const POLICY: usize = 41;
+const VSIZE: usize = at(Word::vsize);
+const EXIT_SIGNAL: usize = at(Word::exit_signal);
+const POLICY: usize = at(Word::policy);
+
+/// The position of a word, as proc_pid_stat(5) counts them: from 1.
+const fn at(word: Word) -> usize {
+    word as usize + 1
+}
 
 impl Stat<'_> {
     /// The number at a position of proc_pid_stat(5), which starts at 1; the state is a number here.
@@ -63,12 +76,12 @@ impl Stat<'_> {
     /// Whether the kernel hides the addresses from this reader: it prints 1 for `startcode` and
     /// `endcode`, and 0 for the others.
     pub fn are_addresses_denied(&self) -> bool {
-        (self.number(26), self.number(27)) == (Some(1), Some(1))
+        (self.number(at(Word::startcode)), self.number(at(Word::endcode))) == (Some(1), Some(1))
     }
 
     /// Whether the task is a kernel thread (`PF_KTHREAD`).
     pub fn is_kernel_thread(&self) -> bool {
-        self.numbers[9] & KERNEL_THREAD != 0
+        self.numbers[at(Word::flags)] & KERNEL_THREAD != 0
     }
 
     /// Whether the task has an address space: the kernel prints its size, and 0 if there is none.
@@ -84,22 +97,22 @@ impl Stat<'_> {
 
     /// The process id of the parent.
     pub fn ppid(&self) -> u32 {
-        self.numbers[4] as u32
+        self.numbers[at(Word::ppid)] as u32
     }
 
     /// The device number of the terminal.
     pub fn tty_nr(&self) -> u32 {
-        self.numbers[7] as u32
+        self.numbers[at(Word::tty_nr)] as u32
     }
 
     /// The number of threads.
     pub fn threads_count(&self) -> u32 {
-        self.numbers[20] as u32
+        self.numbers[at(Word::num_threads)] as u32
     }
 
     /// The start time, in clock ticks.
     pub fn start_ticks(&self) -> u64 {
-        self.numbers[22]
+        self.numbers[at(Word::starttime)]
     }
 
     /// Whether the task was released while the kernel wrote the line, or is about to be (state X).
@@ -120,11 +133,11 @@ pub fn stat(text: &[u8], wanted: Positions) -> Option<Stat<'_>> {
     let comm = text.get(open + 1..close)?;
     let words = &mut Text(text.get(close + 1..)?.strip_prefix(b" ")?);
     let &[state] = words.word()? else { return None };
-    let mut numbers = [0; Word::ALL.len() + 1];
-    let mut found = 1 << 3;
-    numbers[3] = state.into();
+    let mut numbers = [0; Word::ALL.len()];
+    let mut found = 1 << at(Word::state);
+    numbers[at(Word::state)] = state.into();
     let wanted = wanted.0 | Positions::BASIC.0;
-    for (position, place) in numbers.iter_mut().enumerate().take(Word::ALL.len()).skip(4) {
+    for (position, place) in numbers.iter_mut().enumerate().skip(at(Word::ppid)) {
         if wanted >> position == 0 {
             break;
         }
