@@ -63,14 +63,13 @@ impl Server {
             if budget == TURN && !client.peer.is_alive() {
                 return self.disconnect(id);
             }
-            match send(&client.socket, answer, &mut budget) {
+            match send(&client.socket, answer, &mut budget, &mut client.progress.sent) {
                 Sent::All => {}
                 Sent::Turn => {
                     self.ready.push(client.account, id);
                     return self.watch(id, EventFlags::empty());
                 }
-                Sent::Blocked(sent) => {
-                    client.progress.sent += sent;
+                Sent::Blocked => {
                     client.progress.waiting_since = Some(Instant::now());
                     client.deadline = Some(Instant::now() + client.progress.time_left(self.limits.patience));
                     let has_reader = matches!(needs, Needs::ClientToRead | Needs::ReaderPacket);
@@ -128,15 +127,14 @@ enum Sent {
     All,
     /// As much as the client's turn allows.
     Turn,
-    /// The socket is full after this many bytes.
-    Blocked(usize),
+    /// As much as the socket has room for.
+    Blocked,
     /// Not at all: the client has left.
     Closed,
 }
 
-/// Sends what is ready of an answer, as far as the socket has room.
-fn send(socket: &OwnedFd, answer: &mut Answer, budget: &mut usize) -> Sent {
-    let mut sent = 0;
+/// Sends what is ready of an answer, as far as the socket has room, and counts the bytes.
+fn send(socket: &OwnedFd, answer: &mut Answer, budget: &mut usize, sent: &mut usize) -> Sent {
     while answer.has_unsent() {
         if *budget == 0 {
             return Sent::Turn;
@@ -154,12 +152,12 @@ fn send(socket: &OwnedFd, answer: &mut Answer, budget: &mut usize) -> Sent {
         match result {
             Ok(()) => {
                 answer.mark_sent(len);
-                sent += len;
+                *sent += len;
                 *budget = budget.saturating_sub(len);
             }
             Err(Errno::AGAIN) => {
                 answer.file = file;
-                return Sent::Blocked(sent);
+                return Sent::Blocked;
             }
             Err(Errno::INTR) => answer.file = file,
             Err(_) => return Sent::Closed,
@@ -174,5 +172,44 @@ pub(super) fn reader_patience(answer: &Answer) -> Duration {
         pool::SMAPS_PATIENCE
     } else {
         pool::PATIENCE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{recv, socketpair, AddressFamily, RecvFlags, SocketFlags, SocketType};
+
+    use super::*;
+
+    /// Check that all bytes are counted, however the turn ends: they earn the client its time.
+    #[test]
+    fn all_that_is_sent_is_counted() {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("sockets");
+        let mut bytes = Vec::new();
+        while bytes.len() < 16 * wire::PACKET {
+            wire::put_error(&mut bytes, 1, Errno::IO.raw_os_error());
+        }
+        let (len, mut answer, mut sent) = (bytes.len(), Answer::from_bytes(1, bytes), 0);
+        let (mut turns, mut packet) = ([0; 3], vec![0; wire::PACKET]);
+        for budget in [1, usize::MAX].into_iter().cycle() {
+            let before = sent;
+            let turn = match send(&ours, &mut answer, &mut { budget }, &mut sent) {
+                Sent::Turn => 0,
+                Sent::Blocked => 1,
+                Sent::All => 2,
+                Sent::Closed => panic!("closed"),
+            };
+            turns[turn] += 1;
+            let mut received = 0;
+            while let Ok((more, _)) = recv(&theirs, &mut packet[..], RecvFlags::empty()) {
+                received += more;
+            }
+            assert_eq!(sent - before, received);
+            if turn == 2 {
+                break;
+            }
+        }
+        assert!(sent == len && !turns.contains(&0), "{sent} {len} {turns:?}");
     }
 }
