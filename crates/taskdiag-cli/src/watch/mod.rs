@@ -304,7 +304,8 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
         preset,
         ..
     } = request;
-    options.check_endless(request.count)?;
+    let count = if request.past.is_some() { Some(1) } else { request.count };
+    options.check_endless(count)?;
     let shown = shown(&request)?;
     let sort = sort_keys(&request.order.sort, preset.sort, &(preset.table)(threads))?;
     let fields = sort.iter().filter_map(|by| Field::ALL.get(by.key).copied());
@@ -391,7 +392,6 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
     }
     let mut screen = Screen::new(preset.command, options, shown);
     let mut rhythm = Rhythm::new(request.delay);
-    let count = if request.past.is_some() { Some(1) } else { request.count };
     for sample in 0..count.unwrap_or(u64::MAX) {
         if sample > 0 {
             rhythm.wait();

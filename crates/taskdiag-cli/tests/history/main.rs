@@ -95,6 +95,30 @@ fn commands_name_a_recording_alike() {
     }
 }
 
+/// Check that what happened in a period is one table, so every format can have it.
+#[test]
+fn rates_of_a_period_have_an_end() {
+    let directory = Recording::new("history-rates");
+    record(&directory, &["-n", "2"]);
+    for command in [
+        &["watch"][..],
+        &["ps", "-o", "pid,cpu_percent,min_faults_per_s", "--from", "-1h"],
+    ] {
+        let of = |format| run(&[command, &["--history", directory.path(), format]].concat());
+        let (lines, document, file) = (of("--jsonl"), of("--json"), of("--parquet"));
+        assert_eq!(
+            [lines.code, document.code, file.code],
+            [Some(0); 3],
+            "{document:?} {}",
+            file.stderr
+        );
+        // The first line is about the sample.
+        let lines = String::from_utf8_lossy(&lines.stdout).lines().count() - 1;
+        assert!(lines > 0 && rows(&document).len() == lines, "{command:?} {lines}");
+        assert!(file.stdout.starts_with(b"PAR1"), "{command:?}");
+    }
+}
+
 /// Check that a recording has every value of an idle process, and that derived values, which are
 /// computed on reading, equal the current ones.
 #[test]
