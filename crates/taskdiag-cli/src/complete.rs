@@ -16,7 +16,7 @@ use taskdiag_core::names;
 use taskdiag_core::open_file::Use;
 use taskdiag_core::socket::State;
 
-use crate::outcome::{print, Failure, Outcome};
+use crate::outcome::{print, say, Failure, Outcome};
 use crate::output::relation::ColumnInfo;
 use crate::output::{tasks, text};
 use crate::ps::specifiers::{self, Specifier};
@@ -85,7 +85,14 @@ pub fn answer(command: impl Fn() -> Command) -> bool {
     }
     environment
         .try_complete(arguments, directory.as_deref())
-        .unwrap_or_else(|error| error.exit())
+        .unwrap_or_else(|error| {
+            let message = error.to_string();
+            say(format_args!(
+                "{VARIABLE}: {}",
+                message.trim_start_matches("error: ").trim_end()
+            ));
+            std::process::exit(2)
+        })
 }
 
 /// bash splits `--sort=pid` into three words, because `=` breaks words. Removes the `=`.

@@ -94,6 +94,16 @@ fn candidates(shell: &str, words: &[&str]) -> Vec<String> {
     run.complete().lines().map(str::to_owned).collect()
 }
 
+/// Check that a shell that is not known is told as other wrong usage is.
+#[test]
+fn shells_are_known() {
+    let mut command = command(&["ps"]);
+    command.env("TASKDIAG_COMPLETE", "foo");
+    let run = common::Run::new(command.output().expect("the binary runs"));
+    let said = "taskdiag: TASKDIAG_COMPLETE: unknown shell `foo`, expected one of `bash`, `fish`, `zsh`\n";
+    assert_eq!((run.code, &run.stderr[..]), (Some(2), said));
+}
+
 /// Check that commands and all their options are completed.
 #[test]
 fn commands_and_options_are_completed() {
