@@ -8,7 +8,7 @@ use taskdiag::{Absent, ErrorKind, Known, Value};
 
 use crate::choice::OrderOptions;
 use crate::maps::{self, address, SOURCES};
-use crate::outcome::{lacking, lacks, say, say_missing, say_missing_denied, Failure, Outcome};
+use crate::outcome::{is_thread, lacking, lacks, say, say_missing, say_missing_denied, Failure, Outcome};
 use crate::output::document::Head;
 use crate::output::format::OutputOptions;
 use crate::output::listing::{CompositeCell, DefaultColumns, Form, Layout, Listing, ListingColumn};
@@ -96,6 +96,9 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let of = |column: usize| ListingColumn::column(RELATION[column].name, column);
     let layout = Layout::new(&RELATION, &args.fields, &OrderOptions::default(), usual, of)?;
     let addresses = addresses(&args.addresses, || io::stdin().lock().lines().collect())?;
+    if is_thread(args.pid) {
+        return Err(lacking(args.pid).into());
+    }
     let mut handle = maps::handle(&args.from)?;
     let normalized = handle.maps(args.pid).and_then(|mut maps| {
         let segments = layout.rows.iter().any(|&column| column >= ELF_ADDRESS);

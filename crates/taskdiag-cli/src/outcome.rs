@@ -275,6 +275,12 @@ pub fn process_of(id: u32) -> io::Result<u32> {
     process.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
+/// Whether it is the id of a thread that is not the first of its process. `/proc` has files for it, and
+/// they are those of its process; but commands are about processes.
+pub fn is_thread(id: u32) -> bool {
+    process_of(id).is_ok_and(|process| process != id)
+}
+
 /// The failure of a command that needs a thread.
 pub fn no_thread(error: io::Error) -> Failure {
     Failure::Unanswered(format!("can't start a thread: {}", message(&error)))

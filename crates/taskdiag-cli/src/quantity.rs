@@ -56,8 +56,8 @@ pub fn range(text: &str) -> Result<ByteRange, String> {
 
 /// Parses a process id.
 pub fn pid(text: &str) -> Result<u32, String> {
-    text.parse()
-        .map_err(|_| format!("{text:?} is not a process id, which is a number like 1234"))
+    let pid = text.parse().ok().filter(|&pid| pid > 0);
+    pid.ok_or_else(|| format!("{text:?} is not a process id, which is a number like 1234"))
 }
 
 /// Parses a time: seconds, or a number with a unit: `5`, `0.2`, `200ms`, `2m`, `1h`, `7d`.

@@ -54,6 +54,54 @@ fn the_tree_has_every_process() {
     assert!(missing.stderr.contains("no such process"), "{}", missing.stderr);
 }
 
+/// Check that every command tells of a thread's id which process it is of, to all users, and that 0 is the
+/// id of no process.
+#[test]
+fn ids_of_threads_and_0_are_told() {
+    let (pid, tid) = (
+        std::process::id(),
+        rustix::thread::gettid().as_raw_nonzero().to_string(),
+    );
+    let commands = [
+        &["ps", "-p"][..],
+        &["ps", "--children"],
+        &["ps", "--descendants"],
+        &["mem", "-p"],
+        &["watch", "-n", "1", "-p"],
+        &["tree"],
+        &["files"],
+        &["sockets"],
+        &["maps"],
+        &["inspect"],
+        &["cache", "--of-process"],
+        &["cache", "--by", "user", "--of-process"],
+        &["normalize"],
+    ];
+    for command in commands {
+        let addresses = if command[0] == "normalize" {
+            &["0x1000"][..]
+        } else {
+            &[]
+        };
+        let of = |id| [command, &[id], addresses].concat();
+        let said = format!("pid {tid}: it is a thread of process {pid}");
+        for run in [Some(run(&of(&tid))), run_as_nobody(&of(&tid))].into_iter().flatten() {
+            let is_told = run.stderr.matches(&said).count() == 1 && !run.stderr.contains("you may not");
+            assert!(is_told && run.code != Some(0), "{command:?} {run:?}");
+        }
+        let run = run(&of("0"));
+        assert!(
+            run.code == Some(2) && run.stderr.contains("\"0\" is not a"),
+            "{command:?} {run:?}"
+        );
+    }
+    let twice = format!("{pid},{pid}");
+    let said = format!("pid {pid}: you may not see the files it holds");
+    if let Some(run) = run_as_nobody(&["cache", "--of-process", &twice]) {
+        assert_eq!(run.stderr.matches(&said).count(), 1, "{run:?}");
+    }
+}
+
 /// Check that children are sorted by the given fields, and that rows are limited after sorting.
 #[test]
 fn trees_are_sorted() {

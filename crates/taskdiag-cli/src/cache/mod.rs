@@ -14,7 +14,7 @@ use std::time::Instant;
 use clap::Args as ClapArgs;
 use taskdiag::pagecache::{ByteRange, Source};
 
-use crate::choice::{OrderOptions, SortBy};
+use crate::choice::{distinct, OrderOptions, SortBy};
 use crate::grouping::{self, Grouping, SumLayout};
 use crate::listing::Formats;
 use crate::outcome::{Failure, Outcome};
@@ -195,7 +195,9 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     }
     match &sums {
         Some(layout) => scan.add_up(layout, &args)?,
-        None => args.of_process.iter().for_each(|&pid| scan.process(pid, true)),
+        None => distinct(args.of_process.iter().copied())
+            .into_iter()
+            .for_each(|pid| scan.process(pid, true)),
     }
     for path in &args.paths {
         scan.path(path);

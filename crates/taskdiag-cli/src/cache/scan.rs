@@ -23,7 +23,8 @@ use crate::grouping::{self, Name, SumLayout};
 use crate::host::MemInfo;
 use crate::listing::Answers;
 use crate::outcome::{
-    counted, lacking, lacks, message, no_answer_from, say, say_denied, say_hidden, say_missing_denied, Failure, Outcome,
+    counted, is_thread, lacking, lacks, message, no_answer_from, say, say_denied, say_hidden, say_missing_denied,
+    Failure, Outcome,
 };
 use crate::output::document::counts;
 use crate::output::people;
@@ -251,6 +252,9 @@ impl<'a> Scan<'a> {
 
     /// Asks about the files of a process, which an option may name.
     pub fn process(&mut self, pid: u32, is_named: bool) {
+        if is_named && is_thread(pid) {
+            return self.complain(format_args!("{}", lacking(pid)));
+        }
         let Some(mut finder) = self.finder.take() else { return };
         let mut seen = std::mem::take(&mut self.seen);
         let result = finder.all_held_files(pid, &mut seen, &mut |id, file| match file {

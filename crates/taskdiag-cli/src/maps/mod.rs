@@ -13,11 +13,11 @@ use taskdiag::{
 };
 use taskdiag_core::filter::HasFields;
 
-use crate::choice::OrderOptions;
+use crate::choice::{distinct, OrderOptions};
 use crate::listing::{self, Format};
 use crate::outcome::{
-    lacking, lacks, process_of, say, say_denied, say_hidden, say_missing, say_missing_denied, say_silent,
-    say_undecided, Failure, Outcome,
+    is_thread, lacking, lacks, say, say_denied, say_hidden, say_missing, say_missing_denied, say_silent, say_undecided,
+    Failure, Outcome,
 };
 use crate::output::cell::Cells;
 use crate::output::document::Head;
@@ -234,12 +234,9 @@ impl Args {
     }
 
     fn ask_each(&self, handle: &mut Handle, request: &Request, answers: &mut Answers) -> Result<(), Failure> {
-        let again = |at: usize| self.named[..at].contains(&self.named[at]);
-        let once = (0..self.named.len()).filter(|&at| !again(at));
-        for pid in once.map(|at| self.named[at]) {
+        for pid in distinct(self.named.iter().copied()) {
             match self.ask_one(pid, handle, request, answers) {
-                // The file of a thread has them, too; but rows are of processes.
-                Ok(_) if process_of(pid).is_ok_and(|process| process != pid) => answers.lacks(&lacking(pid)),
+                _ if is_thread(pid) => answers.lacks(&lacking(pid)),
                 Ok(mappings) => answers.lists.push(mappings),
                 Err(error) => match error.kind() {
                     ErrorKind::NoSuchTask => answers.lacks(&lacking(pid)),
