@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{fstat, openat, FileType, Mode, OFlags, CWD};
 use rustix::io::{retry_on_intr, Errno};
 use taskdiag_core::absent::Absent;
+use taskdiag_core::mapping::Device;
 use taskdiag_sys::host::OwnPath;
 use taskdiag_sys::isolated::{Ending, Failed, Runner, Work, WorkFiles, MAX_RESULT_BYTES};
 use taskdiag_sys::owner::Owner;
@@ -68,6 +69,27 @@ impl Look {
             size,
             changed: (seconds as i64, nanoseconds),
         })
+    }
+}
+
+/// How a file was found that may be a mapped one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// By the kernel's own link to it, in `map_files`.
+    Link,
+    /// By the path of the mapping, from the root directory of its process.
+    TheirRoot,
+    /// By that path from our root directory, where another file system may be.
+    OurRoot,
+}
+
+impl Way {
+    /// Whether a file with this device and inode number is the mapped one. Some file systems (btrfs,
+    /// overlayfs) have another device in maps than in stat(2), and usually both have the major number 0.
+    pub(crate) fn leads_to(self, mapped: (Device, u64), (device, inode): (u64, u64)) -> bool {
+        let device = Device::from_raw(device);
+        let is_anonymous = mapped.0.major == 0 && device.major == 0;
+        inode == mapped.1 && (self == Way::Link || device == mapped.0 || self == Way::TheirRoot && is_anonymous)
     }
 }
 
@@ -337,6 +359,23 @@ mod tests {
     use rustix::process::{kill_process, Pid, Signal};
 
     use super::*;
+
+    /// Check which files count as the mapped one: none with another inode number.
+    #[test]
+    fn ways_lead_to_the_mapped_file() {
+        let anonymous = |minor| Device { major: 0, minor };
+        let disk = Device { major: 8, minor: 1 };
+        for (mapped, found, ways) in [
+            (disk, disk, [true, true, true]),
+            (anonymous(5), anonymous(6), [true, true, false]),
+            (disk, anonymous(6), [true, false, false]),
+        ] {
+            for (way, leads) in [Way::Link, Way::TheirRoot, Way::OurRoot].into_iter().zip(ways) {
+                assert_eq!(way.leads_to((mapped, 7), (found.to_raw(), 7)), leads, "{way:?}");
+                assert!(!way.leads_to((mapped, 7), (mapped.to_raw(), 8)), "{way:?}");
+            }
+        }
+    }
 
     /// Check that errands are done by another process if theirs has been killed.
     #[test]

@@ -2,7 +2,7 @@
 //! both ([`crate::errands`]), because the file system may not answer.
 //!
 //! A file counts as that of a mapping only if it has the mapping's inode number and, if it was
-//! found by its path, also its device. The key for remembered build ids is everything that changes
+//! found by its path, also its device ([`Way`]). The key for remembered build ids is everything that changes
 //! with a file's content: device, inode number, size and time of change. The build id of a file
 //! that changed within the last seconds is not remembered: times of change are only as exact as the
 //! kernel's clock ticks, so a second change could leave the same time.
@@ -25,7 +25,7 @@ use taskdiag_sys::procmap::{self, QueryFlags, BUILD_ID_MAX};
 
 use super::elf::{self, BuildId, ReadAt, Segment};
 use super::{Device, Mapping, Mappings};
-use crate::errands::{self, Errands, Look};
+use crate::errands::{self, Errands, Look, Way};
 use crate::readers;
 use crate::source::procfs::Proc;
 
@@ -141,19 +141,15 @@ pub(super) fn go_build_ids(proc: &Proc, patience: Duration, found: &Mappings) ->
 }
 
 fn go_build_id(errands: &mut Errands, process: Option<&Path>, mapping: &Mapping<'_>) -> GoBuildId {
-    if !find(errands, process, mapping)?.is_regular() {
-        return Ok(None);
+    match head(errands, process, mapping)? {
+        Some(head) => elf::go_build_id(&head).map_err(absent)?,
+        None => Ok(None),
     }
-    let head = Head::read(errands).map_err(errands::absent)?;
-    elf::go_build_id(&head).map_err(absent)?
 }
 
+/// Why nothing is known of a file that could not be read. Only an errand that was silent has no number.
 fn absent(error: io::Error) -> Absent {
-    match error.kind() {
-        io::ErrorKind::PermissionDenied => Absent::Denied,
-        io::ErrorKind::TimedOut => Absent::NoAnswer,
-        _ => Absent::Gone,
-    }
+    errands::absent(Errno::from_io_error(&error).map_or(Failed::Silent, Failed::Errno))
 }
 
 /// The build id in the result of [`kernel_id`], if it is about the file of a mapping.
@@ -164,11 +160,18 @@ fn parse_kernel_id(result: &[u8], mapping: &Mapping<'_>) -> Option<BuildId> {
 
 /// The segments of a mapped ELF file; none if it is another kind of file.
 pub(super) fn segments(errands: &mut Errands, process: Option<&Path>, mapping: &Mapping<'_>) -> Known<Vec<Segment>> {
-    if !find(errands, process, mapping)?.is_regular() {
-        return Ok(Vec::new());
+    match head(errands, process, mapping)? {
+        Some(head) => elf::loaded(&head).map_err(absent),
+        None => Ok(Vec::new()),
     }
-    let head = Head::read(errands).map_err(errands::absent)?;
-    elf::loaded(&head).map_err(absent)
+}
+
+/// The beginning of the file of a mapping; `None` if it is no regular file.
+fn head<'e>(errands: &'e mut Errands, process: Option<&Path>, mapping: &Mapping<'_>) -> Known<Option<Head<'e>>> {
+    if !find(errands, process, mapping)?.is_regular() {
+        return Ok(None);
+    }
+    Head::read(errands).map(Some).map_err(errands::absent)
 }
 
 /// An errand: writes device and inode number of the file that is mapped at an address, and its
@@ -198,11 +201,11 @@ fn find(errands: &mut Errands, process: Option<&Path>, mapping: &Mapping<'_>) ->
     let inside = inside.map(|process| [&bytes(process.join("root")), name].concat());
     let mut reason = Absent::Gone;
     errands.about(Some(mapping.device.to_raw()));
-    for (path, is_link) in [(link, true), (path, false), (inside, false)] {
+    for (path, way) in [(link, Way::Link), (path, Way::OurRoot), (inside, Way::TheirRoot)] {
         let Some(path) = path else { continue };
         match errands.look(&path).map_err(errands::absent) {
-            Ok(look) if is_same(&look, mapping, is_link) => return Ok(look),
-            Err(Absent::NoAnswer) => return Err(Absent::NoAnswer),
+            Ok(look) if is_same(&look, mapping, way) => return Ok(look),
+            Err(reason @ (Absent::NoAnswer | Absent::NoThread)) => return Err(reason),
             Err(Absent::Denied) => reason = Absent::Denied,
             Ok(_) | Err(_) => {}
         }
@@ -210,10 +213,8 @@ fn find(errands: &mut Errands, process: Option<&Path>, mapping: &Mapping<'_>) ->
     Err(reason)
 }
 
-/// Whether a file is the mapped one. Some file systems (btrfs, overlayfs) have another device in
-/// maps than in stat(2), so for the kernel's own link the inode number is enough.
-fn is_same(look: &Look, mapping: &Mapping<'_>, is_link: bool) -> bool {
-    look.inode == mapping.inode && (is_link || Device::from_raw(look.device) == mapping.device)
+fn is_same(look: &Look, mapping: &Mapping<'_>, way: Way) -> bool {
+    way.leads_to((mapping.device, mapping.inode), (look.device, look.inode))
 }
 
 /// Whether the path of a mapping leads to its file. The name of an existing file may end in "
@@ -221,7 +222,7 @@ fn is_same(look: &Look, mapping: &Mapping<'_>, is_link: bool) -> bool {
 pub(super) fn path_leads_to(errands: &mut Errands, mapping: &Mapping<'_>) -> bool {
     errands.about(Some(mapping.device.to_raw()));
     let look = errands.look(mapping.name.unwrap_or_default());
-    look.is_ok_and(|look| is_same(&look, mapping, false))
+    look.is_ok_and(|look| is_same(&look, mapping, Way::OurRoot))
 }
 
 /// The file that was found. Its beginning is read in one piece, because most files have all their
@@ -302,7 +303,8 @@ fn vdso(memory: Option<&Path>, range: Range<u64>) -> Known<Option<BuildId>> {
         .map_err(io::Error::from)
         .and_then(|memory| {
             let mut image = vec![0; (range.end - range.start).min(MAX_VDSO_BYTES) as usize];
-            let len = read_whole(&memory, range.start, &mut image)?;
+            // It can be read, or the process has other memory by now.
+            let len = read_whole(&memory, range.start, &mut image).map_err(|_| Errno::SRCH)?;
             image.truncate(len);
             Ok(image)
         });

@@ -19,14 +19,13 @@ use rustix::fs::{fstat, openat, readlinkat, statx, AtFlags, FileType, Mode, OFla
 use rustix::io::{retry_on_intr, Errno};
 use taskdiag_core::absent::Absent;
 use taskdiag_core::error::{Error, ErrorKind};
-use taskdiag_core::mapping::Device;
 use taskdiag_core::text::maps::{self as text, Line};
 use taskdiag_sys::isolated::{Failed, WorkFiles};
 use taskdiag_sys::pagecache::Cachestat;
 
 use super::walk::{File, FileId, Seen};
 use super::{has_pages, size, ByteRange, Refusal, Source, Usage};
-use crate::errands::{self, Errands};
+use crate::errands::{self, Errands, Way};
 use crate::readers;
 use crate::source::procfs::{self, Proc};
 
@@ -152,7 +151,7 @@ fn mapped_lines(bytes: &[u8]) -> impl Iterator<Item = Line<'_>> {
 
 /// The link to the file of a mapping.
 fn map_link(mapped: &Line<'_>) -> CString {
-    CString::new(format!("map_files/{}", link(mapped))).unwrap_or_default()
+    CString::new(format!("map_files/{:x}-{:x}", mapped.start, mapped.end)).unwrap_or_default()
 }
 
 /// The ids of mapped files, of those that are mapped several times by their first mapping that is
@@ -280,7 +279,8 @@ impl Holder<'_> {
             return;
         };
         let device = rustix::fs::makedev(mapped.device.major, mapped.device.minor);
-        match self.ask(&path, device, |(device, inode)| is_of(mapped, device, inode)) {
+        let is_meant = |found| Way::TheirRoot.leads_to((mapped.device, mapped.inode), found);
+        match self.ask(&path, device, is_meant) {
             Ok((id, answer)) => {
                 if self.seen.add_file(id) {
                     self.report(id, name, Ok(answer));
@@ -441,16 +441,4 @@ fn count(files: &mut WorkFiles, [how, offset, len]: [u64; 3], path: &CStr, room:
         all.nr_recently_evicted,
     ];
     Ok(errands::put_numbers(numbers, room))
-}
-
-/// The name of a mapping in `map_files`.
-fn link(mapped: &Line<'_>) -> String {
-    format!("{:x}-{:x}", mapped.start, mapped.end)
-}
-
-/// Whether a mapping is of the file with this device and inode number. Some file systems (btrfs,
-/// overlay) report different devices in stat(2) and in maps; both have the major number 0.
-fn is_of(mapped: &Line<'_>, device: u64, inode: u64) -> bool {
-    let device = Device::from_raw(device);
-    inode == mapped.inode && (mapped.device == device || mapped.device.major == 0 && device.major == 0)
 }
