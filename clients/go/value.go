@@ -38,10 +38,10 @@ func (r Row) Value(field Field) (Value, Absent) {
 // Kind returns the kind of the field.
 func (v Value) Kind() Kind { return v.kind }
 
-// Uint64 returns a number or bit mask; 0 for other values.
+// Uint64 returns a number or bit mask, 1 or 0 for a flag, the code of a letter, and 0 for other values.
 func (v Value) Uint64() uint64 { return v.number }
 
-// Int64 returns a number that may be negative; 0 for other values.
+// Int64 returns the same as Uint64, as a number that may be negative.
 func (v Value) Int64() int64 { return int64(v.number) }
 
 // Bool returns a flag.

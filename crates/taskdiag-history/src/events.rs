@@ -136,7 +136,7 @@ const EUID: usize = 7;
 const FILE: usize = 8;
 /// Nanoseconds since the start of the process.
 const AGE_NS: usize = 9;
-/// Minus the pid.
+/// The thread id minus the pid.
 const TID: usize = 10;
 const FLAGS: usize = 11;
 const WORDS_COUNT: usize = 12;
@@ -293,7 +293,7 @@ fn bytes(single: &Single, net: &[u64; NET_WORDS], texts: &Texts, named: &mut Nam
     let comm = texts.get(single[COMM])?;
     header.comm = comm
         .try_into()
-        .map_err(|_| Damage("the name in an event is too long"))?;
+        .map_err(|_| Damage("the name in an event has another length"))?;
     let rest = if single[KIND] as u16 == wire::EXEC {
         named.add(texts.get(single[FILE])?)?.to_vec()
     } else {

@@ -240,7 +240,7 @@ fn cached(file: BorrowedFd<'_>, len: usize, resident: &mut Vec<u8>) -> io::Resul
     if len == 0 {
         return Ok(0);
     }
-    resident.resize(len.div_ceil(4096), 0);
+    resident.resize(len.div_ceil(rustix::param::page_size()), 0);
     Mapping::new(file, 0, len)?.mincore(0, resident)?;
     Ok(resident.iter().filter(|&&byte| byte & 1 != 0).count())
 }

@@ -367,7 +367,7 @@ mod tests {
         assert_eq!(error.to_string(), ENDED);
     }
 
-    /// Check that requested samples do not delay the regular ones.
+    /// Check that a requested sample begins a new interval, and delays the next one by no more than that.
     #[test]
     fn a_sample_that_is_asked_for_begins_an_interval() {
         let delay = Duration::from_millis(300);
