@@ -445,7 +445,7 @@ func (c *connection) explain(err error, pid uint32) error {
 		f.message += " got malformed records from the kernel"
 	case syscall.EBUSY:
 		f.kind = ErrBusy
-		f.message += " is busy with this user's other requests: try again"
+		f.message += " is busy (too many clients or unread answers, or a process that changed or did not answer): try again"
 	}
 	return f
 }

@@ -16,7 +16,8 @@ var (
 	ErrNoProcess = errors.New("no such process")
 	// ErrDenied means that the caller lacks a permission.
 	ErrDenied = errors.New("denied")
-	// ErrBusy means that the broker is too busy for this user's request. Try again.
+	// ErrBusy means that the broker can't answer now: it has too many clients or unread answers, or
+	// the process changed or did not answer. Try again.
 	ErrBusy = errors.New("the broker is busy")
 	// ErrNoMemory means that the process has no mappings: it is a kernel thread or a zombie.
 	ErrNoMemory = errors.New("no memory")

@@ -20,10 +20,12 @@ pub enum Account {
     Unknown,
 }
 
+const ROOT: Account = Account::User(0);
+
 impl Account {
     /// Whether it is root's account. Some connections are reserved for root.
     pub fn is_root(self) -> bool {
-        self == Account::User(0)
+        self == ROOT
     }
 }
 
@@ -120,11 +122,10 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Connections that are reserved for root.
-    const RESERVED_FOR_ROOT: usize = 16;
-
-    /// The most connections to evict for a new one: others may have taken those reserved for root.
-    pub const MAX_EVICTIONS: usize = Limits::RESERVED_FOR_ROOT;
+    /// How many connections are reserved for root. Root's own take these first.
+    fn reserved_for_root(&self) -> usize {
+        (self.max_clients / 2).min(16)
+    }
 
     /// Descriptors of one connection: its socket, its pidfd, its label, a file to send, and another
     /// socket that is being closed.
@@ -199,23 +200,24 @@ impl Connections {
     /// Whether an account may have one more. Some are reserved for root.
     pub fn has_room(&self, account: Account, limits: &Limits) -> bool {
         let all: usize = self.open.values().sum();
-        if account.is_root() {
-            return all < limits.max_clients;
-        }
-        let reserved = Limits::RESERVED_FOR_ROOT.min(limits.max_clients / 2);
-        all + reserved < limits.max_clients && !self.is_at_limit(account, limits)
+        let of_root = self.count(ROOT);
+        let unused = limits.reserved_for_root().saturating_sub(of_root);
+        let kept = if account.is_root() { 0 } else { unused };
+        all + kept < limits.max_clients && !self.is_at_limit(account, limits)
     }
 
     /// Whose idle connections to close for a new one of an account, in order. An account at its
-    /// limit loses its own. Otherwise the other accounts lose theirs, the largest first; root's are
-    /// closed only for root, and last.
+    /// limit loses its own. Otherwise the other accounts lose theirs, the largest first, and root
+    /// last: for root, or if it has more than are reserved for it.
     pub fn eviction_order(&self, account: Account, limits: &Limits) -> Vec<Account> {
         if self.is_at_limit(account, limits) {
             return vec![account];
         }
         let mut accounts: Vec<Account> = self.open.keys().copied().filter(|of| !of.is_root()).collect();
         accounts.sort_by_key(|of| Reverse(self.count(*of)));
-        accounts.extend(Some(account).filter(|account| account.is_root()));
+        if account.is_root() || self.count(ROOT) > limits.reserved_for_root() {
+            accounts.push(ROOT);
+        }
         accounts
     }
 }
@@ -273,7 +275,6 @@ impl UsageByAccount {
 mod tests {
     use super::*;
 
-    const ROOT: Account = Account::User(0);
     const ALICE: Account = Account::User(1000);
     const BOB: Account = Account::User(1001);
 
@@ -341,13 +342,17 @@ mod tests {
         assert!(connections(&[(ALICE, most - 1)]).has_room(ALICE, &limits));
         let full = connections(&[(ALICE, most)]);
         assert!(!full.has_room(ALICE, &limits) && full.has_room(BOB, &limits) && full.has_room(ROOT, &limits));
-        let users = limits.max_clients - Limits::RESERVED_FOR_ROOT;
+        let reserved = limits.reserved_for_root();
+        let users = limits.max_clients - reserved;
         let crowd = connections(&[(ALICE, most), (BOB, most), (Account::Unknown, users - 2 * most)]);
         let other = Account::User(1002);
         assert!(!crowd.has_room(other, &limits) && !crowd.is_at_limit(other, &limits));
         assert!(crowd.has_room(ROOT, &limits));
-        let rest = connections(&[(Account::Unknown, users), (ROOT, Limits::RESERVED_FOR_ROOT)]);
+        let rest = connections(&[(Account::Unknown, users), (ROOT, reserved)]);
         assert!(!rest.has_room(ROOT, &limits));
+        // Root's own connections are the reserved ones first.
+        assert!(connections(&[(BOB, 1), (ROOT, reserved)]).has_room(ALICE, &limits));
+        assert!(connections(&[(Account::Unknown, users - 1), (ROOT, reserved)]).has_room(ALICE, &limits));
     }
 
     /// Check that a closed connection makes room for another.
@@ -372,7 +377,7 @@ mod tests {
     }
 
     /// Check that an account at its limit loses its own connections, that other accounts lose
-    /// theirs in order of size, and that root loses only to root.
+    /// theirs in order of size, and that root loses last: to root, or what is not reserved for it.
     #[test]
     fn the_largest_account_is_evicted_first() {
         let limits = Limits {
@@ -380,6 +385,8 @@ mod tests {
             max_clients_per_user: 3,
             ..Limits::default()
         };
+        let more = connections(&[(BOB, 1), (ROOT, 7)]);
+        assert_eq!(more.eviction_order(ALICE, &limits), [BOB, ROOT]);
         let connections = connections(&[(ALICE, 3), (BOB, 1), (ROOT, 4)]);
         assert_eq!(connections.eviction_order(ALICE, &limits), [ALICE]);
         assert_eq!(connections.eviction_order(Account::Unknown, &limits), [ALICE, BOB]);

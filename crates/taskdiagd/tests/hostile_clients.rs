@@ -189,6 +189,27 @@ fn no_user_gets_all_connections() {
     child::run(test, "beside", user(OTHER), connect_and_ask);
 }
 
+/// Check that root's idle connections, which have no limit of their own, keep nobody out.
+#[test]
+fn root_leaves_room_for_others() {
+    let _turn = taskdiag_zoo::run_first();
+    let test = test_name!();
+    if is_part("beside") {
+        return child::run(test, "beside", user(OTHER), connect_and_ask);
+    }
+    let broker = Broker::start(&["--max-clients", "4"]);
+    daemon::publish(&broker);
+    let _idle: Vec<_> = (0..4)
+        .map(|_| {
+            let connection = connect(&broker.socket);
+            let answer = connection.ask(BASE, Strategy::One, std::process::id());
+            answer.expect("an answer");
+            connection
+        })
+        .collect();
+    child::run(test, "beside", user(OTHER), connect_and_ask);
+}
+
 /// Check that a client that is refused receives an error, whether or not it sends a request first.
 #[test]
 fn refused_clients_get_an_error() {

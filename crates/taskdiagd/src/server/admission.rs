@@ -14,7 +14,7 @@ use super::{Server, LISTENER, SLICE};
 use crate::credentials::{Facts, Peer};
 use crate::helpers::pool::ClientId;
 use crate::log::{log, Level};
-use crate::quotas::{Account, Limits, MAX_ARRIVALS};
+use crate::quotas::{Account, MAX_ARRIVALS};
 use crate::sys;
 
 /// How long a refused client is kept so that it can read the reason: closing a connection with
@@ -204,20 +204,15 @@ impl Server {
         idle.min().map(|(_, id)| id)
     }
 
-    /// Closes idle connections until an account may have one more. Returns whether it may.
+    /// Closes an idle connection, so that an account may have one more. Returns whether it may.
     fn make_room(&mut self, account: Account) -> bool {
-        for _ in 0..Limits::MAX_EVICTIONS {
-            let accounts = self.connections.eviction_order(account, &self.limits);
-            let Some(id) = accounts.into_iter().find_map(|of| self.longest_idle(of)) else {
-                return false;
-            };
-            self.counters.evicted += 1;
-            self.disconnect(id);
-            if self.connections.has_room(account, &self.limits) {
-                return true;
-            }
-        }
-        false
+        let accounts = self.connections.eviction_order(account, &self.limits);
+        let Some(id) = accounts.into_iter().find_map(|of| self.longest_idle(of)) else {
+            return false;
+        };
+        self.counters.evicted += 1;
+        self.disconnect(id);
+        self.connections.has_room(account, &self.limits)
     }
 
     /// Closes the connection of a client, and forgets the client.

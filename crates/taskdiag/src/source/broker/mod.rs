@@ -334,7 +334,10 @@ impl Broker {
             ),
             Refusal::Errno(Errno::BUSY) => (
                 ErrorKind::System,
-                format!("the broker at {path} is busy with this user's other requests: try again"),
+                format!(
+                    "the broker at {path} is busy (too many clients or unread answers, or a process that changed \
+                     or did not answer): try again"
+                ),
             ),
             Refusal::Errno(Errno::PIPE) => (ErrorKind::System, format!("the broker at {path} ended the connection")),
             Refusal::Errno(errno) => return Error::io(format!("the broker at {path}"), errno),
