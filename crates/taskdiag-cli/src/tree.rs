@@ -66,24 +66,23 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let (mut handle, whole) = args.past.handle(options.format(), || options.from.handle())?;
     let answers = Answers::ask(&mut handle, &query)?;
     let mut all = answers.tasks();
-    if let Some(pid) = args.root {
-        // What is missing of the others was not asked for.
-        let forest = Forest::new(&all);
-        let root = forest.find(pid);
-        let family = root.map(|root| forest.lines_below(root)).unwrap_or_default();
-        all = family.iter().map(|line| all[line.task]).collect();
-    }
-    let is_missing = args.root.is_some() && all.is_empty();
-    let mut sorted_by = Absences::default();
-    selection::sort(&mut all, &sort, &mut sorted_by);
-    let forest = Forest::new(&all);
-    let mut lines = match args.root {
+    let lines_of = |forest: &Forest| match args.root {
         None => forest.lines(),
         Some(pid) => forest
             .find(pid)
             .map(|root| forest.lines_below(root))
             .unwrap_or_default(),
     };
+    if args.root.is_some() {
+        // What is missing of the others was not asked for.
+        let family = lines_of(&Forest::new(&all));
+        all = family.iter().map(|line| all[line.task]).collect();
+    }
+    let is_missing = args.root.is_some() && all.is_empty();
+    let mut sorted_by = Absences::default();
+    selection::sort(&mut all, &sort, &mut sorted_by);
+    let forest = Forest::new(&all);
+    let mut lines = lines_of(&forest);
     lines.truncate(args.order.limit());
 
     let mut missing = Absences::default();
