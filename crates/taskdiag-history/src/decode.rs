@@ -9,7 +9,6 @@ use taskdiag_core::snapshot::{Indexer, Snapshot, SourceId};
 
 use crate::about::{self, About};
 use crate::coder::Reader;
-use crate::encode::COUNTED;
 use crate::events::IntervalEvents;
 use crate::figures::{Figure, FigureDecoder, Figures};
 use crate::piece::{self, Next, Time, MAGIC, NOT_OURS};
@@ -218,17 +217,15 @@ impl Decoder {
         for group in Groups::of(asked).iter() {
             snapshot.answers[group as usize] = Some(answer(figures, group));
         }
-        for name in COUNTED {
-            let count = number(figures, b"counters", name.as_bytes()).unwrap_or(0);
-            let counters = &mut snapshot.counters;
-            match name {
-                "gone" => counters.gone = count,
-                "denied" => counters.denied = count,
-                "hidden" => counters.hidden = count,
-                "malformed" => counters.malformed = count,
-                // These count all recorded fields, not only the requested ones.
-                _ => {}
-            }
+        let counters = &mut snapshot.counters;
+        // The others count all recorded fields, not only the requested ones.
+        for (name, counter) in [
+            ("gone", &mut counters.gone),
+            ("denied", &mut counters.denied),
+            ("hidden", &mut counters.hidden),
+            ("malformed", &mut counters.malformed),
+        ] {
+            *counter = number(figures, b"counters", name.as_bytes()).unwrap_or(0);
         }
         Ok(())
     }

@@ -255,4 +255,4 @@ pub fn add_answers(snapshot: &Snapshot, into: &mut Figures) {
 }
 
 /// The counters of a snapshot that tell what is missing in it.
-pub(crate) const COUNTED: [&str; 6] = ["gone", "denied", "no_answer", "over_budget", "hidden", "malformed"];
+const COUNTED: [&str; 6] = ["gone", "denied", "no_answer", "over_budget", "hidden", "malformed"];

@@ -161,22 +161,19 @@ impl IntervalEvents {
         all.sort_unstable();
         let mut events: Vec<Single> = all.iter().map(|&(single, _)| single).collect();
         coder.rows(&mut events, MEMBERS + MAX_WORDS, TOO_MANY_EVENTS)?;
-        let mut sums: Vec<Summed> = Vec::new();
+        let (mut sums, mut net): (Vec<Summed>, Vec<NetSummed>) = Default::default();
         for ((unit, program), &(mut sum)) in &self.sums {
             let mut summed = [0; 2 + PARTS];
             (summed[0], summed[1]) = (texts.number(unit), texts.number(program));
             summed[2..].copy_from_slice(&sum.parts().map(|part| *part));
             sums.push(summed);
+            let [sent, received] = sum.net_parts().map(|part| *part);
+            if sent | received > 0 {
+                net.push([summed[0], summed[1], sent, received]);
+            }
         }
         sums.sort_unstable();
         coder.rows(&mut sums, 2, TOO_MANY_SUMS)?;
-        let mut net: Vec<NetSummed> = Vec::new();
-        for ((unit, program), &(mut sum)) in &self.sums {
-            let [sent, received] = sum.net_parts().map(|part| *part);
-            if sent | received > 0 {
-                net.push([texts.number(unit), texts.number(program), sent, received]);
-            }
-        }
         net.sort_unstable();
         coder.rows(&mut net, 2, TOO_MANY_SUMS)?;
         let has_traffic = |(_, net): &(usize, &[u8])| net.iter().any(|&byte| byte != 0);
