@@ -399,7 +399,7 @@ fn all_commands_take_the_same_selection() {
             &["ps", "-o", "pid"][..],
             &["tree", "-o", "pid"],
             &["mem", "-o", "pid"],
-            &["watch", "-n", "1", "-o", "pid"],
+            &["watch", "-n", "1", "-o", "pid", "--sort", "pid"],
             &["maps", "-o", "pid"],
         ] {
             let answer = run(&[command, selection, &["--csv"]].concat()).complete();
@@ -547,8 +547,10 @@ fn commands_do_not_find_themselves() {
             &["tree", "--jsonl"],
             &["mem", "--jsonl"],
             &["files", "--jsonl"],
-            &["watch", "-n", "1", "--jsonl"],
-            &["watch", "-n", "3", "-d", "0.1", "-o", "pid,user", "--jsonl"],
+            &["watch", "-n", "1", "-o", "pid,comm", "--sort", "pid", "--jsonl"],
+            &[
+                "watch", "-n", "3", "-d", "0.1", "-o", "pid,user", "--sort", "pid", "--jsonl",
+            ],
         ] {
             let args = [args, &["--source", source]].concat();
             assert_eq!(found(&args), (Some(0), vec![pid]), "{args:?}");

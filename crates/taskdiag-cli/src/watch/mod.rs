@@ -35,10 +35,9 @@ use screen::Screen;
 ///
 /// Every two seconds, or as -d says, a table of the tasks that used processor time since the last
 /// one, the busiest first. Without a filter, tasks that did nothing are not even read from the
-/// kernel. The first table is about a quarter of a second, and has all processes that -p names; the
-/// first sample for programs has every task, without rates. Rates are about the time between two
-/// samples. A task that was not in the last sample, or did not match then, has no rates yet, unless it
-/// started since: then all its life counts. It ends when all processes that -p names have ended. -o and
+/// kernel. The first sample is about a quarter of a second, and has all processes that -p names; the
+/// others are about the time between two samples. A task that was not in the last sample, or did not
+/// match then, has no rates yet, unless it started since: then all its life counts. It ends when all processes that -p names have ended. -o and
 /// --sort also take the rates: cpu_percent, min_faults_per_s, maj_faults_per_s, read_bytes_per_s
 /// and write_bytes_per_s. A sample whose time has passed, because the one before took too long, is
 /// left out. With --history there is one table, whose rates are of a period of a recording.
@@ -290,7 +289,7 @@ fn unknown(failure: Failure) -> Failure {
     failure.with(&format!("\nrates are {}", Rate::ALL.map(Rate::name).join(", ")))
 }
 
-/// The time that the first table is about, as in top.
+/// The time that the first sample is about, as in top.
 const FIRST: Duration = Duration::from_millis(250);
 
 /// After this many samples, what is remembered about tasks that ended is dropped.
@@ -375,7 +374,7 @@ fn run_watch(request: Watch<'_>) -> Result<Outcome, Failure> {
     };
     let needs = shown.iter().flat_map(|shown| shown.content.needs());
     let mut columns = needs.chain(sort.iter().map(|by| by.key));
-    let has_rates = options.format() == Format::Table && columns.any(|column| column >= Field::ALL.len());
+    let has_rates = columns.any(|column| column >= Field::ALL.len());
     // The messages would be the same for every sample.
     let tell = |handle: &mut Handle, answers: &Answers| {
         let found = request.selection.processes.check_found(handle, answers);
