@@ -430,6 +430,11 @@ pub fn report_absences(absences: &[(&Absences, usize)]) -> Outcome {
                     Outcome::Partial
                 }
             });
+            let has_counter = reason == Absent::Denied && fields.contains(&Field::RollupRssBytes);
+            if has_counter && history::shown().is_none() && WhoMay::see_denied() != WhoMay::Nobody {
+                say("rss_bytes and swap_bytes are shown to all: `taskdiag ps -o pid,rss_bytes,swap_bytes,comm`; sums of RSS: \
+                     `taskdiag top -b --by user`");
+            }
         }
     }
     outcome

@@ -264,6 +264,13 @@ fn sums_say_what_is_missing() {
         return;
     };
     assert_eq!(run.code, Some(1), "{run:?}");
+    // It names what may be seen instead.
+    assert!(run.stderr.contains("`taskdiag ps -o pid,rss_bytes,"), "{run:?}");
+    let counters = run_as_nobody(&["mem", "-o", "+rss_bytes", "--no-header"])
+        .expect("root")
+        .text();
+    let last: Vec<&str> = counters.lines().last().expect("a total").split_whitespace().collect();
+    assert!(last[5].ends_with(['K', 'M', 'G']) && last[7] == "of", "{counters}");
     let denied = serde_json::json!({
         "rollup_swap_bytes": "denied", "uss_bytes": "denied", "pss_bytes": "denied", "rollup_rss_bytes": "denied",
         "private_hugetlb_bytes": "denied", "shared_hugetlb_bytes": "denied",
@@ -302,7 +309,7 @@ fn sums_say_what_is_missing() {
     let all = table(&[]);
     let last = all.lines().last().expect("a total");
     assert!(
-        last.contains(" total of ") && last.matches(" of ").count() == 2,
+        last.trim_start().starts_with("total ") && last.matches(" of ").count() == 1 && last.ends_with(" processes"),
         "{last}"
     );
     let system = table(&["--system"]);

@@ -1,6 +1,6 @@
 //! Writes the answers of `taskdiag mem`.
 
-use taskdiag::{Absent, Field, Fields, Handle, Query, Task};
+use taskdiag::{Absent, Field, Fields, Handle, Query, Task, Value};
 
 use super::sums::{self, Sum};
 use super::{progress, Args, RowKind, HUGETLB};
@@ -137,6 +137,12 @@ impl Report<'_> {
                         }
                     }
                 }
+                let bytes = |task: &Task<'_>, field| match task.value(field) {
+                    Ok(Value::Unsigned(bytes)) => Some(bytes),
+                    value => value.err().filter(|reason| *reason == Absent::NoMemory).map(|_| 0),
+                };
+                let counters = [Field::RssBytes, Field::SwapBytes];
+                let counters = counters.map(|field| (field, processes.iter().map(|task| bytes(task, field)).sum()));
                 selection::sort(processes, sort, &mut Absences::default());
                 processes.truncate(limit);
                 let mut table = tasks::table(&columns, processes.len() + 1, header);
@@ -145,7 +151,7 @@ impl Report<'_> {
                         table.cell(|out| shown.write(out, &tasks::RELATION, task, &mut self.cells, missing));
                     }
                 }
-                self.total_row(&mut table, &columns, total);
+                self.total_row(&mut table, &columns, total, &counters);
                 table
             }
             RowKind::Sums(layout) => {
@@ -158,18 +164,21 @@ impl Report<'_> {
         Ok(output.finish()?)
     }
 
-    /// The last row of a table of processes.
-    fn total_row(&self, table: &mut Table, columns: &[ListingColumn], total: &Sum) {
+    /// The last row of a table of processes. `counters` are sums of the kernel's own sizes.
+    fn total_row(&self, table: &mut Table, columns: &[ListingColumn], total: &Sum, counters: &[(Field, Option<u64>)]) {
         for (index, shown) in columns.iter().enumerate() {
             let place = |field| total.fields().iter().position(|&summed| summed == field);
-            let bytes = tasks::field_of(shown).and_then(place).map(|index| total.bytes()[index]);
+            let field = tasks::field_of(shown);
+            let bytes = field.and_then(place).map(|index| total.bytes()[index].ok());
+            let of_counter = || counters.iter().find(|(counter, _)| Some(*counter) == field);
+            let bytes = bytes.or_else(|| of_counter().map(|(_, sum)| *sum));
             table.cell(|out| match bytes {
-                Some(Ok(bytes)) => self.cells.size(out, bytes),
-                Some(Err(_)) => out.push(b'-'),
+                Some(Some(bytes)) => self.cells.size(out, bytes),
+                Some(None) => out.push(b'-'),
                 None if shown.content == Content::Composite(&tasks::COMMAND) => {
                     let (all, count) = (counted(total.processes, "process"), total.count());
                     let read = count.strip_suffix(&total.processes.to_string()).unwrap_or_default();
-                    out.extend_from_slice(format!("total of {read}{all}").as_bytes());
+                    out.extend_from_slice(format!("{read}{all}").as_bytes());
                 }
                 None if index == 0 => out.extend_from_slice(b"total"),
                 None => {}

@@ -526,7 +526,7 @@ fn accounts_are_recorded() {
     );
     assert_eq!(
         rows[1],
-        [&["total"], &rows[0][2..6], &["total", "of", "1", "process"]].concat(),
+        [&["total"], &rows[0][2..6], &["1", "process"]].concat(),
         "{table}"
     );
     for sums in [&["--total"][..], &["--by", "user"]] {
