@@ -355,7 +355,10 @@ impl SumLayout {
         let names = || by.iter().map(|by| by.name);
         let numbers = || S::COLUMNS.iter().map(|(column, _)| column.name);
         let sort = SortBy::parse(sort, |key| {
-            // Headings are names, too: `count`, and `rss_bytes` as of the rows that are added up.
+            // Headings are names, too: `processes`, and `rss_bytes` as of the rows that are added up.
+            let key = Some(key)
+                .filter(|key| !key.eq_ignore_ascii_case("count"))
+                .unwrap_or("processes");
             let is_heading = |heading: &str| heading.eq_ignore_ascii_case(key.strip_suffix("_bytes").unwrap_or(key));
             let of_heading = || S::COLUMNS.iter().position(|(_, heading)| is_heading(heading));
             let number = numbers().position(|number| number == key).or_else(of_heading);

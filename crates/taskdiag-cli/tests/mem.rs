@@ -466,6 +466,7 @@ fn headings_are_keys() {
     for (heading, key) in [
         ("USER", "user"),
         ("-COUNT", "-processes_count"),
+        ("-processes", "-processes_count"),
         ("rss_bytes", "rollup_rss_bytes"),
     ] {
         let sorted = |sort: &str| {

@@ -99,7 +99,7 @@ impl Sum {
 
 impl grouping::Sum for Sum {
     const COLUMNS: &'static [(ColumnInfo, &'static str)] = sum_columns! {
-        "processes_count": Count, "COUNT", "The number of processes that have memory.";
+        "processes_count": Count, "PROCESSES", "The number of processes that have memory.";
         "missing_count": Count, "", "How many of them are missing from the sizes.";
         "rollup_swap_bytes": Bytes, "SWAP", "Swapped out; of a recording without PSS, as the kernel counts it.";
         "uss_bytes": Bytes, "USS", "Pages that no other process has mapped.";

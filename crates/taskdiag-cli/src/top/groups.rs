@@ -88,7 +88,7 @@ pub fn summed() -> Fields {
 /// The columns of sums, with their sort keys; the trend has none. Other rates are columns if they are
 /// asked for.
 pub const COLUMNS: [(&str, Option<SortKey>); 6] = [
-    ("PROCS", Some(SortKey::Field(Field::ThreadsCount))),
+    ("PROCESSES", Some(SortKey::Field(Field::ThreadsCount))),
     ("%CPU", Some(SortKey::Rate(Rate::Cpu))),
     ("TREND", None),
     ("RSS", Some(SortKey::Field(Field::RssBytes))),

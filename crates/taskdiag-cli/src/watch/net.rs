@@ -125,7 +125,7 @@ impl Sum {
 
 impl grouping::Sum for Sum {
     const COLUMNS: &'static [(ColumnInfo, &'static str)] = sum_columns! {
-        "processes_count": Count, "COUNT", "The number of processes with traffic. Not asked for, if all sums are by what is at the other end.";
+        "processes_count": Count, "PROCESSES", "The number of processes with traffic. Not asked for, if all sums are by what is at the other end.";
         "net_sent_bytes_per_s": Bytes, "SENT/s", "Sent to other machines since the last sample.";
         "net_received_bytes_per_s": Bytes, "RECEIVED/s", "Received from other machines since the last sample.";
         "net_sent_bytes": Bytes, "SENT", "Sent to other machines.";
