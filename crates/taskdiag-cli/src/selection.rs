@@ -202,10 +202,6 @@ impl Selection {
     /// The query for the selected tasks of which files are listed, or for these processes, and the
     /// filter for the files.
     pub fn query_for_files(&self, named: &[u32]) -> Result<(Query, Option<files::Filter>), Failure> {
-        let alias = |name: &str| match name {
-            "size" => Some(Err("the size of a file is size_bytes".to_owned())),
-            name => alias(name),
-        };
         let parse = |text: &str| files::Filter::parse_with_aliases(text, &numbers(false), &alias);
         self.query_for_rows(named, parse, files::Filter::part_of_tasks)
     }

@@ -76,6 +76,47 @@ fn what_does_not_exist_chooses_nothing() {
     );
 }
 
+/// Check that headings are names in filters and orders, too, and that so is the word of `--container`.
+#[test]
+fn headings_and_options_are_names() {
+    let same = |args: [&str; 2]| {
+        let [one, other] = args.map(|line| run(&line.split(' ').collect::<Vec<_>>()));
+        assert_eq!(
+            (one.code, &one.stdout),
+            (other.code, &other.stdout),
+            "{args:?}: {one:?}"
+        );
+        assert!(matches!(one.code, Some(0 | 1)), "{args:?}: {one:?}");
+    };
+    let sleeper = Sleeper::new("headed");
+    let own = sleeper.pid();
+    for (command, heading, name) in [
+        ("ps -o pid,", "container", "container_name"),
+        ("ps -o pid --sort ", "container", "container_name"),
+        ("ps -o pid --where ", "container==''", "container_name==''"),
+        ("tree -o pid,", "container", "container_name"),
+        ("mem -o pid,", "CONTAINER", "container_name"),
+        ("files --sort ", "-held", "-allocated_bytes"),
+        ("files --where ", "SIZE>0", "size_bytes>0"),
+        ("files --where ", "HELD>0", "allocated_bytes>0"),
+    ] {
+        let line = |name: &str| format!("{command}{name} -p {own}");
+        same([&line(heading), &line(name)]);
+    }
+    // Others come and go.
+    let states = [
+        "sockets",
+        "--where",
+        "STATE != 'LISTEN' and RTT >= 0",
+        "--sort",
+        "-recv-q",
+        "-o",
+        "state",
+    ];
+    let states = run(&[&states[..], &["--csv", "--no-header"]].concat()).complete();
+    assert!(states.lines().all(|state| state != "LISTEN"), "{states}");
+}
+
 /// Check that what may be meant otherwise is told beside the answer, and that names of accounts may be
 /// numbers, others of a recording, or only compared by their order.
 #[test]

@@ -245,7 +245,14 @@ pub fn headed(name: &str, table: &[ListingColumn]) -> Option<usize> {
 fn index(name: &str, relation: &[ColumnInfo], table: &[ListingColumn]) -> Result<usize, Failure> {
     let is_named = |column: &ColumnInfo, name: &str| column.name.eq_ignore_ascii_case(name);
     let place = |name: &str| relation.iter().position(|column| is_named(column, name));
-    let of_ps = || place(field_of(name)?.ok()?.name());
+    // Headings of what is made of several columns, or is shown only sometimes.
+    let of_heading = || match &*name.to_lowercase().replace('-', "_") {
+        "held" => place("allocated_bytes"),
+        "recv_q" => place("recv_queue_bytes"),
+        "send_q" => place("send_queue_bytes"),
+        _ => None,
+    };
+    let of_ps = || of_heading().or_else(|| place(field_of(name)?.ok()?.name()));
     let is_of_owner = || name == "fd" || name.parse::<Field>().is_ok() || field_of(name).is_some();
     match place(name).or_else(|| headed(name, table)).or_else(of_ps) {
         Some(column) => Ok(column),

@@ -411,8 +411,11 @@ pub static TABLE: &[Specifier] = &[
 ];
 
 /// The field that a specifier stands for in `--where`, or why there is no single field. `None` if
-/// there is no such specifier.
+/// there is no such specifier. The option and the heading of containers is one, too.
 pub fn field_of(name: &str) -> Option<Result<Field, String>> {
+    if name.eq_ignore_ascii_case("container") {
+        return Some(Ok(Field::ContainerName));
+    }
     let specifier = Specifier::named(name)?;
     Some(match specifier.stands_for {
         [field] => Ok(*field),

@@ -88,7 +88,10 @@ impl SocketField {
         // Owners are compared by their own fields.
         let is_list = |field: &SocketField| matches!(field, SocketField::Owners | SocketField::Peers);
         let fields = || SocketField::EVERY.iter().copied().filter(|field| !is_list(field));
-        let found = fields().find(|field| field.name() == name);
+        // Headings of the listing are names, too: `STATE`, `RTT`.
+        let heading = name.to_ascii_lowercase();
+        let unit = |field: &SocketField| field.name().strip_prefix(heading.as_str());
+        let found = fields().find(|field| unit(field).is_some_and(|unit| ["", "_ns", "_bytes"].contains(&unit)));
         found.ok_or_else(|| UnknownField::new(name, fields().map(SocketField::name)))
     }
 }

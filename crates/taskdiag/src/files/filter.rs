@@ -59,7 +59,12 @@ impl Filter {
         // Those of tasks are compared as such, and lists of descriptors are not compared.
         let is_own = |field: &FileField| field.of_tasks().is_none() && *field != FileField::Peers;
         let own = || FileField::ALL.iter().copied().filter(is_own);
-        let column = |word: &str| Some(Ok(Column::from(own().find(|field| field.name() == word)?)));
+        // Headings of the listing are names, too: `SIZE`, `HELD`.
+        let column = |word: &str| {
+            let word = word.to_ascii_lowercase().replace("held", "allocated");
+            let is_meant = |field: &FileField| [&*word, &format!("{word}_bytes")].contains(&field.name());
+            Some(Ok(Column::from(own().find(is_meant)?)))
+        };
         let known = || {
             own()
                 .map(FileField::name)
