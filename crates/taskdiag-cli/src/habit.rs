@@ -30,7 +30,8 @@ const OF_SOCKETS: &str = "`taskdiag sockets` lists sockets: --port N, --tcp, --u
 const KINDS: &str = "--tcp, --udp, --raw, --unix, --netlink, --packet and --vsock choose kinds, -4 and -6 families";
 const RULES: &str = "rules with comm and cmdline in the file of --config name groups";
 const INTERFACES: &str = "all interfaces count together; `ip -s link` counts each";
-const SUMS: &str = "sums are in mem, top, net, files, sockets and cache, as in `taskdiag mem --by user`";
+const SUMS: &str =
+    "`taskdiag top -b --by user` adds up processor time, memory and rates; mem, net, files, sockets, cache have --by, too";
 const PAST: &str =
     "`taskdiag top --history DIR` goes through a recording, `taskdiag ps --history DIR --at TIME` shows \
                     a moment of it, --from TIME --to TIME a period";
@@ -116,6 +117,7 @@ const HABITS: &[(&str, &str, Means)] = &[
     ("ps", "-tree", Hint("`taskdiag tree` shows processes below their parents, and so does `taskdiag ps --forest`")),
     ("ps", "-interval", Hint("--watch SECONDS repeats it")),
     ("record", "-delay -interval", Same("--every")),
+    ("record", "-d", Hint("--every SECONDS is the time between two samples, --dir DIR is where they are written")),
     ("record", "-w", Hint("`taskdiag record --dir DIR --every SECONDS -n SAMPLES` writes a recording")),
     ("sockets", "-0", Same("--packet")),
     ("sockets", "-4 -inet -ipv4", Same(IPV4)),

@@ -237,6 +237,9 @@ fn usage(wrong: &clap::Error, arguments: &[OsString]) -> String {
         None if text.contains("'--history <DIR>' cannot be used with '--source") => {
             Some("a recording has one source: what was recorded".to_owned())
         }
+        None if of(ContextKind::InvalidArg).starts_with("--by") && ["pid", "process"].contains(&refused.as_str()) => {
+            Some("ps, top, mem and net have a row for each process: `taskdiag ps -o pid,fd_count,comm`".to_owned())
+        }
         None if is_pid => Some(instead_of_pid(name.unwrap_or_default(), &refused)),
         None if wrong.kind() == ErrorKind::UnknownArgument && has_pids() && refused.parse::<u32>().is_ok() => {
             Some(format!("-p {refused} chooses a process"))
@@ -267,7 +270,8 @@ fn commands_with(cli: &clap::Command, option: &str) -> Option<String> {
     };
     let commands = cli.get_subcommands().filter(has_it).map(clap::Command::get_name);
     let names = commands.collect::<Vec<_>>().join(", ");
-    (!names.is_empty()).then(|| format!("--{option} is an option of {names}"))
+    let more = ["", "; `watch -n 1 taskdiag COMMAND …` repeats any command"][usize::from(option == "watch")];
+    (!names.is_empty()).then(|| format!("--{option} is an option of {names}{more}"))
 }
 
 /// What to type instead of a word that is no process id.

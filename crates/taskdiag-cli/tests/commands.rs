@@ -1307,6 +1307,15 @@ fn habits_get_hints() {
         ("pkill -SIGFOO x", "\"SIGFOO\" is not a signal"),
         ("process", "`taskdiag ps` lists processes"),
         ("top --limit 3", "`taskdiag watch --limit N`"),
+        ("ps --by user", "`taskdiag top -b --by user`"),
+        ("files --by pid", "`taskdiag ps -o pid,fd_count,comm`"),
+        ("mem --by=process", "`taskdiag ps -o pid,fd_count,comm`"),
+        ("record -d 1", "--every SECONDS"),
+        ("files --watch 1", "`watch -n 1 taskdiag COMMAND"),
+        ("tree --watch 1", "`watch -n 1 taskdiag COMMAND"),
+        ("files --where held=='x'", "allocated_bytes"),
+        ("sockets --where port==80", "local_port, remote_port"),
+        ("sockets --sort -port", "local_port, remote_port"),
     ] {
         let args: Vec<&str> = typed.split(' ').collect();
         let output = command(&args)
