@@ -147,6 +147,29 @@ fn mappings_are_those_of_smaps() {
     assert!(sizes.is_sorted_by(|a, b| a >= b), "{sizes:?}");
 }
 
+/// Check that the page has the units of limits, no use of what is no measure, and a line for each
+/// hierarchy of cgroups.
+#[test]
+fn figures_are_read_without_doubt() {
+    let mut sleeper = Command::new("sh");
+    let sleeper = Sleeper::run(sleeper.args(["-c", "ulimit -t 1000; exec sleep 1000"]));
+    let pid = sleeper.pid();
+    let text = run(&["inspect", &pid]).text();
+    let line = |name: &str| -> Vec<&str> {
+        let mut lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        lines.find(|line| line.first() == Some(&name)).expect("a line")
+    };
+    assert_eq!(line("cpu")[1..4], ["1000s", "1000s", "0s"], "{text}");
+    assert_eq!(line("nice")[3], "-", "{text}");
+    let cgroups = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("its cgroups");
+    assert!(
+        cgroups
+            .lines()
+            .all(|cgroup| text.lines().any(|line| line.ends_with(&format!(" {cgroup}")))),
+        "{text}"
+    );
+}
+
 /// Check that parents follow one another up to the first process.
 #[test]
 fn parents_lead_to_the_first_process() {

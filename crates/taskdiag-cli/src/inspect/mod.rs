@@ -26,7 +26,7 @@ use facts::Inspector;
 pub use page::{limits, mappings, variables};
 use page::{page, Facts, PagePart};
 pub use sections::{Info, Section, Shape, LIMITED, NAMESPACES, SECTIONS};
-pub use write::{texts, Texts, PATHS};
+pub use write::{described, texts, Texts, PATHS};
 
 /// Show everything about one process on one page
 ///

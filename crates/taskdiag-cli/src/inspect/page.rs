@@ -139,8 +139,7 @@ pub fn limits(task: &Task<'_>, user_threads: Result<u64, Reason>) -> Result<Rows
             "memlock" => task.locked_bytes(),
             "as" => task.vsize_bytes(),
             "sigpending" => task.sig_queued_count(),
-            // The limit is the highest priority. Priority 40 is a nice value of -20.
-            "nice" => task.nice().map(|nice| u64::try_from(20 - nice).unwrap_or(0)),
+            // That of nice is about what the process may ask for: it is no measure of the nice value.
             "rtprio" => task.rt_priority().map(u64::from),
             _ => return Err("none"),
         };

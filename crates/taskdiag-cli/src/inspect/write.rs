@@ -3,7 +3,7 @@
 use std::io;
 
 use taskdiag::sockets::SocketField;
-use taskdiag::{Kind, Value};
+use taskdiag::{Field, Handle, Kind, Value};
 
 use super::cgroup::UNSUPPORTED;
 use super::page::{Cell, PagePart};
@@ -31,6 +31,9 @@ const IN_BYTES: [&[u8]; 8] = [
     b"msgqueue",
 ];
 
+/// The units of other limits.
+const UNITS: [(&[u8], &str); 2] = [(b"cpu", "s"), (b"rttime", "us")];
+
 /// Writes the page for people.
 pub fn for_people(parts: &[PagePart], options: OutputOptions) -> io::Result<()> {
     let mut output = Output::default();
@@ -57,6 +60,10 @@ pub fn for_people(parts: &[PagePart], options: OutputOptions) -> io::Result<()> 
             (Ok(rows), _) => of_list(&texts(part.section, rows, options.bytes)),
         };
         table.write(&mut output, terminal_width())?;
+        if part.section == Section::CgroupUse && Handle::has_cgroup1() && part.body.is_ok() {
+            let note = "each is of the cgroup that cgroups names for its controller: memory, cpu, cpuacct, pids";
+            line(note).wrapping().write(&mut output, terminal_width())?;
+        }
         if more > 0 {
             let mut note = line(&format!("and {more} more: --all shows them")).wrapping();
             note.write(&mut output, terminal_width())?;
@@ -106,28 +113,36 @@ fn of_values(section: Section, row: &[Cell], exact: bool) -> Table {
 
 /// The names and texts of values, except for what this kernel or this cgroup does not have.
 fn values(section: Section, row: &[Cell], exact: bool) -> Vec<(&'static str, String)> {
-    let (mut named, mut plain) = (Cells::new(exact, true), Cells::new(exact, false));
+    let mut forms = [true, false].map(|named| Cells::new(exact, named));
     let columns = section.columns();
     let known = columns.iter().zip(row).filter(|(_, cell)| !is_lacking(section, cell));
-    let text = |(column, cell): (&ColumnInfo, &Cell)| {
-        let name = written(column, cell, &mut named);
-        let text = match (column.kind, cell) {
-            // Show both: names are not unique, and numbers alone say little.
-            (Kind::User | Kind::GroupId, Ok(_)) => match written(column, cell, &mut plain) {
-                number if number == name => number,
-                number => format!("{number} ({name})"),
-            },
-            // Long sets wrap between two of their members.
-            (Kind::Capabilities | Kind::Signals, Ok(_)) => name.replace(',', ", "),
-            (_, Ok(kept)) => match word(column, kept.value()) {
-                Some(word) => format!("{name} ({word})"),
-                None => name,
-            },
-            (_, Err(_)) => name,
-        };
-        (column.name, text)
+    known
+        .flat_map(|(column, cell)| described(column, cell, &mut forms))
+        .collect()
+}
+
+/// The name of a column with the text of its value; a line for each hierarchy of cgroups.
+pub fn described(column: &ColumnInfo, cell: &Cell, [named, plain]: &mut [Cells; 2]) -> Vec<(&'static str, String)> {
+    let name = written(column, cell, named);
+    let text = match (column.kind, cell) {
+        // Show both: names are not unique, and numbers alone say little.
+        (Kind::User | Kind::GroupId, Ok(_)) => match written(column, cell, plain) {
+            number if number == name => number,
+            number => format!("{number} ({name})"),
+        },
+        // Long sets wrap between two of their members.
+        (Kind::Capabilities | Kind::Signals, Ok(_)) => name.replace(',', ", "),
+        (_, Ok(kept)) => match word(column, kept.value()) {
+            Some(word) => format!("{name} ({word})"),
+            None => name,
+        },
+        (_, Err(_)) => name,
     };
-    known.map(text).collect()
+    if column.name != Field::Cgroups.name() {
+        return vec![(column.name, text)];
+    }
+    let names = std::iter::once(column.name).chain(std::iter::repeat(""));
+    names.zip(text.split("\\n").map(str::to_owned)).collect()
 }
 
 /// The word for a number, if the meaning of its column lists them, as in "mode: 0 off, 1 strict.".
@@ -173,9 +188,12 @@ pub fn texts(section: Section, rows: &[Vec<Cell>], exact: bool) -> Texts {
         if section == Section::Limits && column.kind == Kind::Count && is_of_bytes() {
             column.kind = Kind::Bytes;
         }
-        match cell {
-            Err(_) if is_of_tasks => "-".to_owned(),
-            cell => written(&column, cell, &mut cells),
+        let unit = UNITS.iter().find(|(known, _)| name == Some(Ok(Value::Text(known))));
+        let unit = unit.filter(|_| section == Section::Limits && column.kind == Kind::Count && !exact);
+        match (cell, cell.as_ref().map(OwnedValue::value), unit) {
+            (Err(_), ..) if is_of_tasks => "-".to_owned(),
+            (_, Ok(Value::Unsigned(number)), Some((_, unit))) => format!("{number}{unit}"),
+            _ => written(&column, cell, &mut cells),
         }
     };
     let mut of_row = |row: &Vec<Cell>| columns.iter().zip(row).map(|pair| text(row, pair)).collect();

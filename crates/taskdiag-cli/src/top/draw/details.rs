@@ -5,8 +5,10 @@ use taskdiag::{Absent, Field, Identity, Task};
 use super::pen::Pen;
 use super::plot::plot;
 use super::{Palette, Scene};
-use crate::inspect::{Section, Shape, Texts, NAMESPACES, PATHS, SECTIONS};
+use crate::inspect::{self, Section, Shape, Texts, NAMESPACES, PATHS, SECTIONS};
 use crate::output::cell::{formatted, Cells};
+use crate::output::owned::OwnedValue;
+use crate::output::relation::Row as _;
 use crate::output::table::end;
 use crate::output::{people, tasks, text};
 use crate::top::canvas::{self, Area, Canvas, Style};
@@ -116,7 +118,7 @@ fn lines(page: Page, details: &Details, target: &Target, body: Area, scene: &Sce
 }
 
 fn process(task: &Task<'_>, palette: Palette) -> Vec<Line> {
-    let mut cells = Cells::new(false, true);
+    let mut forms = [true, false].map(|named| Cells::new(false, named));
     let sections = sections();
     let fields = sections.iter().flat_map(|(_, fields)| fields.iter());
     let width = fields.map(|field| field.name().len()).max().unwrap_or(0);
@@ -127,17 +129,11 @@ fn process(task: &Task<'_>, palette: Palette) -> Vec<Line> {
         }
         lines.push(vec![((*section).to_owned(), palette.value())]);
         for &field in fields {
-            let (value, style) = match task.value(field) {
-                Ok(value) => (
-                    text::written(|out| cells.value(out, &tasks::RELATION[field as usize], value)),
-                    Style::new(),
-                ),
-                Err(reason) => (format!("- ({reason})"), palette.dim()),
-            };
-            lines.push(vec![
-                (format!("{:width$} ", field.name()), palette.label()),
-                (value, style),
-            ]);
+            let cell = task.cell(field as usize).map(OwnedValue::new);
+            let style = if cell.is_ok() { Style::new() } else { palette.dim() };
+            for (name, text) in inspect::described(&tasks::RELATION[field as usize], &cell, &mut forms) {
+                lines.push(vec![(format!("{name:width$} "), palette.label()), (text, style)]);
+            }
         }
     }
     lines
