@@ -1,5 +1,6 @@
 //! The data of a page, in the form that its script reads.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use serde_json::{json, Value};
@@ -77,7 +78,7 @@ pub fn document(contents: Contents) -> Value {
             None => incidents.push(logged),
         }
     }
-    incidents.sort_by_key(|incident| (incident.rank(), incident.wall_ns));
+    incidents.sort_by_key(|incident| (incident.rank(), Reverse(incident.wall_ns)));
     let groupings: Vec<Value> = GROUPINGS
         .iter()
         .zip(groups)
@@ -503,8 +504,8 @@ mod tests {
         );
     }
 
-    /// Check that what matters most comes first, that a kill in the kernel's log, too, is told once
-    /// and with its cgroup.
+    /// Check that what matters most comes first, and of that the newest, that a kill in the kernel's
+    /// log, too, is told once and with its cgroup.
     #[test]
     fn what_matters_leads() {
         let kill = |wall_ns, cgroup: Option<&str>, is_logged| Incident {
@@ -537,13 +538,15 @@ mod tests {
                 at(3_000_000, IncidentKind::Restart(b"a.service".to_vec())),
                 kill(4_000_000, None, false),
                 kill(5_000_000, Some("/a.service"), true),
+                at(6_000_000, IncidentKind::Restart(b"b.service".to_vec())),
             ],
             commands: Vec::new(),
         };
         let data = document(contents);
         let incidents = data["incidents"].as_array().expect("a list");
         let kinds: Vec<&str> = incidents.iter().filter_map(|one| one["kind"].as_str()).collect();
-        assert_eq!(kinds, ["oom", "restart", "boot", "forks"]);
+        assert_eq!(kinds, ["oom", "restart", "restart", "boot", "forks"]);
+        assert_eq!(incidents[1]["ms"], 6);
         assert_eq!(
             incidents[0]["text"],
             "eater (pid 7) killed for lack of memory in /a.service"

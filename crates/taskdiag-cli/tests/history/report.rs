@@ -550,6 +550,14 @@ const FAULTS: &str = "(() => {
       });
     });
   }
+  const size = document.querySelector('#largest tbody td:nth-child(3)');
+  const box = document.querySelector('#largest .rows').getBoundingClientRect();
+  if (size && size.getBoundingClientRect().right > box.right) faults.push('sizes are cut off');
+  const rows = [...document.querySelectorAll('#incidents tbody tr')].map((row) => [row.className, row.textContent.slice(0, 19)]);
+  const isLater = ([kind, time], at) => at > 0 && kind === rows[at - 1][0] && time > rows[at - 1][1];
+  if (rows.some(isLater)) faults.push('the newest is not first');
+  const options = [...document.querySelectorAll('.option')];
+  if (options.some((option) => option.getClientRects().length > 1)) faults.push('an option is broken');
   return faults.slice(0, 20);
 })()";
 

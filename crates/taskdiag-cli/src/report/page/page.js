@@ -56,12 +56,13 @@
     return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
   };
 
-  // A table. Each column is [heading, text of a row, whether it is a number].
+  // A table. Each column is [heading, text of a row, whether it is a number, or minor: hidden on a narrow screen].
   const table = (columns, rows, className) => {
     const made = element('table');
     const head = made.createTHead().insertRow();
-    columns.forEach(([heading, , isNumber]) => {
-      const cell = element('th', heading, isNumber ? 'number' : '');
+    const name = (kind) => (kind === true ? 'number' : kind || '');
+    columns.forEach(([heading, , kind]) => {
+      const cell = element('th', heading, name(kind));
       cell.scope = 'col';
       head.append(cell);
     });
@@ -69,7 +70,7 @@
     rows.forEach((row) => {
       const line = body.insertRow();
       if (className) line.className = className(row);
-      columns.forEach(([, text, isNumber]) => line.append(element('td', text(row), isNumber ? 'number' : '')));
+      columns.forEach(([, text, kind]) => line.append(element('td', text(row), name(kind))));
     });
     return made;
   };
@@ -79,7 +80,11 @@
     place.replaceChildren('The numbers: ');
     commands.forEach(([command, behind], index) => {
       if (index > 0) place.append('; ');
-      place.append(element('code', command.replaceAll('@time@', state.at)));
+      // An option is not broken at its dashes.
+      const code = element('code');
+      const parts = command.replaceAll('@time@', state.at).split(/(?<= )(--?[a-z][a-z-]*)/);
+      code.append(...parts.map((part, at) => (at % 2 === 1 ? element('span', part, 'option') : part)));
+      place.append(code);
       if (behind) place.append(` ${behind}`);
     });
   };
@@ -324,12 +329,16 @@
       ], data.ended.filter(mine)));
     }
     const place = data.groupings.findIndex((one) => one.by === state.by);
+    const largest = data.present.processes.filter((row) => isShown(row.groups[place])).slice(0, 40);
+    // Groups that no process is in need no column.
+    const isIn = (index) => largest.some((row) => row.groups[index] !== null);
+    const group = (one, index) => [one.by[0].toUpperCase() + one.by.slice(1), (row) => (row.groups[index] === null ? '(none)' : row.groups[index] === false ? 'not known' : row.groups[index]), 'minor'];
     query('largest', '.rows').replaceChildren(table([
-      ['PID', (row) => row.pid, true], ['Name', (row) => row.comm], ['User', (row) => row.user],
-      ...data.groupings.map((one, index) => [one.by[0].toUpperCase() + one.by.slice(1), (row) => (row.groups[index] === null ? '(none)' : row.groups[index] === false ? 'not known' : row.groups[index])]),
-      ['Processor time', (row) => (row.used_ns === null ? '-' : seconds(row.used_ns)), true],
+      ['PID', (row) => row.pid, true], ['Name', (row) => row.comm],
       [data.present.memory.toUpperCase(), (row) => `${bytes(row.bytes)}${row.is_resident ? ' RSS' : ''}`, true],
-    ], data.present.processes.filter((row) => isShown(row.groups[place])).slice(0, 40)));
+      ['Processor time', (row) => (row.used_ns === null ? '-' : seconds(row.used_ns)), true],
+      ['User', (row) => row.user], ...data.groupings.map(group).filter((_, index) => isIn(index)),
+    ], largest));
   };
 
   const drawNumbers = () => Object.entries(data.commands).forEach(([id, commands]) => numbers(id, commands));
