@@ -79,6 +79,12 @@ fn ps_hangs_and_taskdiag_does_not() {
             run.stderr
         );
     }
+    // A recording is of the past.
+    let recording = common::Recording::new("holds");
+    let (recorded, _) = self::run(&["record", "--dir", recording.path(), "-n", "1"]);
+    let (past, _) = self::run(&["top", "-b", "--history", recording.path()]);
+    assert!(past.stderr.contains("no answer from pid"), "{recorded:?} {past:?}");
+    assert!(past.stderr.contains("when it was recorded"), "{past:?}");
     // The holder is not below that process.
     let other = common::Sleeper::new("another");
     self::run(&["tree", &other.pid()]).0.complete();

@@ -25,7 +25,7 @@ use super::view::{self, one_line, Effect, Table as _, View};
 use crate::history;
 use crate::host::Host;
 use crate::listing::silent;
-use crate::outcome::{lacking, say, say_silent, Failure, Outcome};
+use crate::outcome::{lacking, no_answer_from, say, say_silent, Failure, Outcome};
 use crate::output::Output;
 use crate::ps::pid_digits;
 use crate::rhythm::Rhythm;
@@ -236,7 +236,12 @@ impl<'a> App<'a> {
         let missing = self.model.snapshot.missing();
         missing.iter().for_each(|&pid| say(lacking(pid)));
         let tasks: Vec<Task<'_>> = self.model.look.tasks().collect();
-        Ok(say_silent(&silent(&tasks)).and(Outcome::partial_if(!missing.is_empty())))
+        let silent = silent(&tasks);
+        if is_past && !silent.is_empty() {
+            say(format_args!("{} when it was recorded", no_answer_from(&silent)));
+            return Ok(Outcome::Partial);
+        }
+        Ok(say_silent(&silent).and(Outcome::partial_if(!missing.is_empty())))
     }
 
     /// Restores the terminal and stops the process until SIGCONT arrives.

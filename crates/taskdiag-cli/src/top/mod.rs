@@ -40,7 +40,7 @@ use rustix::termios::isatty;
 
 use crate::grouping::{self, Grouping};
 use crate::history::MomentOptions;
-use crate::outcome::{no_thread, Failure, Outcome};
+use crate::outcome::{no_thread, say, Failure, Outcome};
 use crate::output::table::terminal_width;
 use crate::output::terminal::{from_environment, is_colored};
 use crate::output::text::locale_is_utf8;
@@ -149,6 +149,9 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         if !settings::load(path, &mut view)? && args.config.is_some() {
             view.say(format!("{} is not there yet: W writes it", path.display()), false);
         }
+    }
+    if let Some(message) = view.message.take_if(|message| args.batch && message.is_error) {
+        say(message.text);
     }
     args.apply(&mut view)?;
     let signals = if args.batch {

@@ -870,6 +870,24 @@ fn settings_are_kept() {
     assert_eq!(fs::read_to_string(settings.file()).expect("it is there"), bad);
 }
 
+/// Check that a page of text has no warning about the settings: it is on standard error.
+#[test]
+fn warnings_are_not_in_samples() {
+    let settings = Settings::new("denied");
+    fs::create_dir_all(settings.file().parent().expect("a directory")).expect("it is ours");
+    fs::write(settings.file(), "delay = 1\n").expect("it is ours");
+    fs::set_permissions(settings.file(), fs::Permissions::from_mode(0o600)).expect("it is ours");
+    let file = settings.file();
+    let config = file.to_str().expect("a path");
+    let run = common::run_as_nobody(&["top", "-b", "-n", "1", "--config", config]).expect("root");
+    assert!(
+        run.stderr.contains("Permission denied: settings are as without it"),
+        "{run:?}"
+    );
+    let text = run.text();
+    assert!(!text.contains("Permission denied"), "{text}");
+}
+
 /// Check that settings are written to a new file and through a symbolic link, that a device is not
 /// replaced, and that a file that can't be read to its end causes an ordinary message.
 #[test]
