@@ -284,25 +284,21 @@ impl Pool {
             match report {
                 Report::Started(role, helper) => {
                     self.due.retain(|(of, _)| *of != role);
-                    events.extend(self.add_helper(helper, role));
+                    events.extend(helper.map(|(pid, socket)| {
+                        Event::Started(self.helpers.insert(Helper {
+                            socket,
+                            pid,
+                            role,
+                            work: Work::Nothing,
+                            deadline: None,
+                            paused_since: None,
+                        }))
+                    }));
                 }
                 Report::Ended(pid) => self.killed.retain(|(killed, _)| *killed != pid),
             }
         }
         Ok(events)
-    }
-
-    fn add_helper(&mut self, helper: Option<(u32, OwnedFd)>, role: Role) -> Option<Event> {
-        let (pid, socket) = helper?;
-        let id = self.helpers.insert(Helper {
-            socket,
-            pid,
-            role,
-            work: Work::Nothing,
-            deadline: None,
-            paused_since: None,
-        });
-        Some(Event::Started(id))
     }
 
     /// Gives queued jobs and connections to idle helpers, and asks for more helpers where there are
