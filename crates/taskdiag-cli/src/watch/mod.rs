@@ -37,10 +37,11 @@ use screen::Screen;
 /// one, the busiest first. Without a filter, tasks that did nothing are not even read from the
 /// kernel. The first sample is about a quarter of a second, and has all processes that -p names; the
 /// others are about the time between two samples. A task that was not in the last sample, or did not
-/// match then, has no rates yet, unless it started since: then all its life counts. It ends when all processes that -p names have ended. -o and
-/// --sort also take the rates: cpu_percent, min_faults_per_s, maj_faults_per_s, read_bytes_per_s
-/// and write_bytes_per_s. A sample whose time has passed, because the one before took too long, is
-/// left out. With --history there is one table, whose rates are of a period of a recording.
+/// match then, has no rates yet, unless it started since: then all its life counts. It ends when all
+/// processes that -p names have ended. -o and --sort also take the rates: cpu_percent,
+/// min_faults_per_s, maj_faults_per_s, read_bytes_per_s and write_bytes_per_s. A sample whose time
+/// has passed, because the one before took too long, is left out. With --history there is one table,
+/// whose rates are of a period of a recording.
 ///
 /// With --jsonl, a line {"sample": N, "time": …, "rows": K} comes before the K rows of each
 /// sample. Rows of --csv have the number and the time of their sample; a sample without rows is a
