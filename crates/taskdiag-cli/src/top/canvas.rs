@@ -149,9 +149,12 @@ impl Canvas {
 
     /// The lines as text, which has a space for the second column of a wide character.
     pub fn lines(&self) -> Vec<String> {
-        let text = |cell: &Cell| cell.character.unwrap_or(' ').to_string() + cell.marks.as_deref().unwrap_or_default();
+        let add = |mut line: String, cell: &Cell| {
+            line.push(cell.character.unwrap_or(' '));
+            line + cell.marks.as_deref().unwrap_or_default()
+        };
         let lines = self.cells.chunks(self.area.width.into());
-        lines.map(|cells| cells.iter().map(text).collect()).collect()
+        lines.map(|cells| cells.iter().fold(String::new(), add)).collect()
     }
 }
 

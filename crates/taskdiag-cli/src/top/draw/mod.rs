@@ -32,7 +32,7 @@ pub use table::Memory;
 const BARS_WIDTH: u16 = 100;
 
 /// The most characters on a line of the header that is printed.
-const MAX_HEADER_WIDTH: u16 = 8192;
+const MAX_HEADER_WIDTH: u16 = 2048;
 
 /// Everything that is drawn.
 pub struct Scene<'a> {
